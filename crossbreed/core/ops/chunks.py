@@ -1,0 +1,111 @@
+"""Cutting T into chunks, and the decays between positions of a chunk: what the chunked recurrences share.
+
+Chunked tensors are laid out `(N, M, C, ...)`: N chunks, M = batch x heads, C positions of a chunk. Chunks come
+first, so that the scan over chunks reads contiguous slices and everything else is one batched product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crossbreed.core.errors import ConfigError
+
+SMALLEST_CHUNK = 16
+
+
+def check_chunk(chunk: int) -> None:
+    """Raise `ConfigError` unless `chunk` is a power of two of at least 16."""
+    if chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
+        raise ConfigError(f"chunk is {chunk}; it must be a power of two of at least {SMALLEST_CHUNK}.")
+
+
+def chunk_for(tokens: int, chunk: int) -> int:
+    """The chunk to use for a piece: no longer than the power of two that covers it."""
+    return min(chunk, max(SMALLEST_CHUNK, 1 << (tokens - 1).bit_length()))
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """float64 stays float64; everything else computes in fp32."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def to_chunks(x_BTHK: Tensor, chunk: int, dtype: torch.dtype) -> Tensor:
+    """`(B, T, H, K)` to contiguous `(N, B*H, C, K)`, zeros after the end."""
+    B, T, H, K = x_BTHK.shape
+    chunks = -(-T // chunk)
+    if T < chunks * chunk:
+        x_BTHK = torch.nn.functional.pad(x_BTHK, (0, 0, 0, 0, 0, chunks * chunk - T))
+    x = x_BTHK.reshape(B, chunks, chunk, H, K).permute(1, 0, 3, 2, 4)
+    return x.to(dtype, memory_format=torch.contiguous_format).reshape(chunks, B * H, chunk, K)
+
+
+def from_chunks(x_NMCK: Tensor, batch: int, tokens: int) -> Tensor:
+    """The inverse of `to_chunks`: `(N, B*H, C, K)` to contiguous `(B, T, H, K)`."""
+    N, M, C, K = x_NMCK.shape
+    x = x_NMCK.reshape(N, batch, M // batch, C, K).permute(1, 0, 3, 2, 4)
+    return x.reshape(batch, N * C, M // batch, K)[:, :tokens].contiguous()
+
+
+@dataclass(frozen=True)
+class Decays:
+    """Decays inside each chunk; all zero across the start of a document.
+
+    Attributes:
+        pair_NMCC: from after position j (column) to position i (row), lower triangle with ones on the diagonal.
+        head_NMC: from the state before the chunk to position i, inclusive.
+        tail_NMC: from after position j to the end of the chunk.
+        whole_NM: over the whole chunk.
+    """
+
+    pair_NMCC: Tensor
+    head_NMC: Tensor
+    tail_NMC: Tensor
+    whole_NM: Tensor
+
+
+def chunk_decays(log_decay_BTH: Tensor, reset_BT: Tensor | None, chunk: int, dtype: torch.dtype) -> Decays:
+    """Decays of a chunk from log-decays; without a graph, for use inside an autograd function.
+
+    Cumulative sums run in float64 and are differenced there: with fp32 sums a single gate of -80 would cost the
+    later, slow decays four digits. Only the lower triangle is a decay; the upper one may overflow and is cleared.
+    """
+    log_NMC = to_chunks(log_decay_BTH.unsqueeze(-1), chunk, torch.float64).squeeze(-1)
+    total_NMC = log_NMC.cumsum(-1)
+    pair_NMCC = (total_NMC.unsqueeze(-1) - total_NMC.unsqueeze(-2)).to(dtype).exp_().tril_()
+    head_NMC = total_NMC.exp().to(dtype)
+    tail_NMC = (total_NMC[..., -1:] - total_NMC).exp_().to(dtype)
+    whole_NM = head_NMC[..., -1]
+    if reset_BT is not None:
+        H = log_decay_BTH.shape[2]
+        reset_BTH1 = reset_BT[:, :, None, None].expand(-1, -1, H, 1)
+        document_NMC = to_chunks(reset_BTH1, chunk, torch.int32).squeeze(-1).cumsum(-1)
+        pair_NMCC.mul_(document_NMC.unsqueeze(-1) == document_NMC.unsqueeze(-2))
+        head_NMC.mul_(document_NMC == 0)
+        tail_NMC.mul_(document_NMC == document_NMC[..., -1:])
+        whole_NM = head_NMC[..., -1]
+    return Decays(pair_NMCC, head_NMC, tail_NMC, whole_NM)
+
+
+def log_decay_gradient(reads_NMC: Tensor, writes_NMC: Tensor, ends_NM: Tensor) -> Tensor:
+    """Gradient of the log-decays `(N, M, C)` of a chunked recurrence, without a chunk-square product.
+
+    The log of every decay is a difference of cumulative sums c, and scaling what is read at i by exp(c_i), what is
+    written at j by exp(-c_j) and the state after the chunk by exp(c_C) scales the decays. So the gradient of c is
+
+        <reader_i, its gradient> - <written_j, its gradient>, and at the last position + <state after, its gradient>,
+
+    which the caller passes as `reads`, `writes` and `ends`.
+    """
+    total_NMC = reads_NMC - writes_NMC
+    total_NMC[..., -1] += ends_NM
+    return total_NMC.flip(-1).cumsum(-1).flip(-1)
+
+
+def silence(valid_BT: Tensor | None, reset_BT: Tensor | None) -> Tensor | None:
+    """Resets that count: an invalid token starts nothing."""
+    if valid_BT is None or reset_BT is None:
+        return reset_BT
+    return reset_BT & valid_BT
