@@ -1,0 +1,62 @@
+"""What a plugin states it can do. The search proposes only what is stated; conformance checks that it is true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from crossbreed.core.ledger import Phase
+
+Axis = Literal["sequence", "depth", "channel"]
+SiteKind = Literal["gate", "mode", "halt"]
+Execution = Literal["dense", "sparse"]
+"""``dense``: computed for every token, then masked, charged at rate 1. ``sparse``: skipped work skips time."""
+
+ALL_DENSE: Mapping[Phase, Execution] = {"train": "dense", "prefill": "dense", "decode": "dense"}
+
+
+@dataclass(frozen=True)
+class MixerCapabilities:
+    """What a mixer can do.
+
+    axis:        what it mixes.
+    reader:      it offers a reader that a multi-mixer can hold.
+    head_sizes:  legal head sizes, or None for any.
+    dtypes:      activation dtypes it runs in.
+    packing:     it keeps documents packed into one row apart.
+    causal:      no output depends on a later token.
+    deterministic: equal inputs give equal bits on one device.
+    execution:   per phase, whether unread tokens skip time.
+    backends:    implementations it has; ``reference`` always exists and runs on a CPU.
+    """
+
+    axis: Axis
+    reader: bool = False
+    head_sizes: tuple[int, ...] | None = None
+    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
+    packing: bool = True
+    causal: bool = True
+    deterministic: bool = True
+    execution: Mapping[Phase, Execution] = field(default_factory=lambda: dict(ALL_DENSE))
+    backends: tuple[str, ...] = ("reference",)
+
+
+@dataclass(frozen=True)
+class RouterCapabilities:
+    """What a router can do.
+
+    sites:       where it may stand.
+    causal:      in evaluation no choice depends on a later token.
+    gradient:    it learns through its soft weights, so training runs every choice and is charged so.
+    feedback_sites: sites at which it needs the model's output on earlier segments (evaluated segment by segment).
+    max_choices: the largest number of choices it can tell apart, or None for any.
+    deterministic: the same counter gives the same choice.
+    """
+
+    sites: tuple[SiteKind, ...]
+    causal: bool = True
+    gradient: bool = False
+    feedback_sites: tuple[SiteKind, ...] = ()
+    max_choices: int | None = None
+    deterministic: bool = True

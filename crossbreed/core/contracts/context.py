@@ -1,0 +1,161 @@
+"""What a mixer or a router is told about the tokens it works on, beside the tokens themselves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from crossbreed.core.contracts.router import Decision
+
+ExecutionPhase = Literal["train", "prefill", "decode"]
+
+
+@dataclass
+class Recorder:
+    """Collects statistics and losses of one forward pass. Closed during recomputation, so that nothing counts twice."""
+
+    open: bool = True
+    losses: list[tuple[str, Tensor]] = field(default_factory=list)
+    records: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Context:
+    """One piece of a batch: B rows of T tokens.
+
+    positions_BT:  int64, restart at 0 with each document; position 0 resets conv tails, recurrent and router state.
+    valid_BT:      bool, a prefix of each row of the piece, or None when every token is valid. Invalid tokens write nothing.
+    document_BT:   int64 document number of each token in its row, or None when each row is one document.
+    row_id_B:      int64, names each row over a whole run (part of the random counter).
+    loss_mask_BT:  bool, tokens the loss counts, or None for all valid ones.
+    labels_BT:     int64 targets, present in training and for oracles only; -100 is ignored.
+    phase:         train, prefill (any number of tokens) or decode (one token a row).
+    seed, step:    part of the random counter; evaluation uses step 0.
+    forced:        {site: choice_BT int64, -1 = free}: decisions imposed from outside.
+    site:          where this call stands: ``"stage.block.depth.kind"``, or ``"mode"``.
+    depth, depths: which repeat of the stage this is, and how many there are.
+    asked_BT:      bool, tokens valid and not gated off or halted here; None = all valid.
+    mode:          the mode router's Decision for these tokens, or None.
+    output_entropy: h_BTD -> H_BT, see ``entropy``.
+    recorder:      statistics and losses of this forward pass.
+    """
+
+    positions_BT: Tensor
+    row_id_B: Tensor
+    valid_BT: Tensor | None = None
+    document_BT: Tensor | None = None
+    loss_mask_BT: Tensor | None = None
+    labels_BT: Tensor | None = None
+    phase: ExecutionPhase = "prefill"
+    seed: int = 0
+    step: int = 0
+    forced: dict[str, Tensor] = field(default_factory=dict)
+    site: str = ""
+    depth: int = 0
+    depths: int = 1
+    asked_BT: Tensor | None = None
+    mode: Decision | None = None
+    output_entropy: Callable[[Tensor], Tensor] | None = None
+    recorder: Recorder | None = None
+
+    @property
+    def training(self) -> bool:
+        return self.phase == "train"
+
+    @property
+    def reset_BT(self) -> Tensor:
+        """bool: True where a document starts."""
+        return self.positions_BT == 0
+
+    def asked_or_valid_BT(self) -> Tensor:
+        """bool: tokens this call is asked about, as a real mask even when all are."""
+        import torch
+
+        for mask in (self.asked_BT, self.valid_BT):
+            if mask is not None:
+                return mask
+        return torch.ones_like(self.positions_BT, dtype=torch.bool)
+
+    def counted_BT(self) -> Tensor:
+        """bool: tokens that statistics and router losses count: asked, valid and inside the loss mask."""
+        counted = self.asked_or_valid_BT()
+        for mask in (self.valid_BT, self.loss_mask_BT):
+            if mask is not None:
+                counted = counted & mask
+        return counted
+
+    def entropy(self, h_BTD: Tensor) -> Tensor:
+        """H_BT in [0, 1]: entropy of the model's own next-token distribution read from ``h``, divided by ln(vocab).
+
+        Taken from the output head without gradient and in pieces (AMOR section 3).
+        """
+        if self.output_entropy is None:
+            raise RuntimeError(
+                f"no output head is bound at site {self.site!r}; entropy() works inside a model only"
+            )
+        return self.output_entropy(h_BTD)
+
+    def uniform(self, site: str, index_BT: Tensor) -> Tensor:
+        """float64 uniforms in [0, 1): a hash of (seed, step, row, document, site, index).
+
+        Splits, workers, resumes and recomputation agree, because no generator state exists.
+        """
+        import torch
+
+        word = int.from_bytes(
+            hashlib.blake2b(f"{self.seed}/{self.step}/{site}".encode(), digest_size=8).digest(),
+            "big",
+            signed=True,
+        )
+        x = torch.full_like(index_BT, word, dtype=torch.int64)
+        document = self.document_BT if self.document_BT is not None else torch.zeros_like(index_BT)
+        for part in (self.row_id_B[:, None].expand_as(index_BT), document, index_BT):
+            x = _splitmix(x ^ part.to(torch.int64))
+        # 53 high bits, taken as unsigned.
+        return ((x >> 11) & ((1 << 53) - 1)).to(torch.float64) * 2.0**-53
+
+    def record(self, **statistics: Any) -> None:
+        """Store statistics of this site for the current pass (numbers or tensors; kept detached)."""
+        if self.recorder is not None and self.recorder.open:
+            self.recorder.records.append((self.site, statistics))
+
+    def add_loss(self, name: str, value: Tensor) -> None:
+        """Add a scalar auxiliary loss of this site to the training objective."""
+        if self.recorder is not None and self.recorder.open and self.training:
+            self.recorder.losses.append((f"{self.site}.{name}", value))
+
+    def at(self, **changes: Any) -> Context:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def slice(self, start: int, stop: int) -> Context:
+        """The context of tokens ``start:stop`` of this piece."""
+        cut = slice(start, stop)
+
+        def along_t(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[:, cut]
+
+        return replace(
+            self,
+            positions_BT=self.positions_BT[:, cut],
+            valid_BT=along_t(self.valid_BT),
+            document_BT=along_t(self.document_BT),
+            loss_mask_BT=along_t(self.loss_mask_BT),
+            labels_BT=along_t(self.labels_BT),
+            asked_BT=along_t(self.asked_BT),
+            forced={site: choice[:, cut] for site, choice in self.forced.items()},
+            mode=None if self.mode is None else self.mode.slice(start, stop),
+        )
+
+
+def _splitmix(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 on int64 tensors (wrapping arithmetic; shifts made logical by masking)."""
+    x = x + -7046029254386353131
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -4658895280553007687
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * -7723592293110705685
+    return x ^ ((x >> 31) & ((1 << 33) - 1))

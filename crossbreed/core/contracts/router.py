@@ -1,0 +1,109 @@
+"""Routers: for each token or segment, choose one of N. The same router may gate a block, pick a mode, or halt depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from crossbreed.core.contracts.capabilities import RouterCapabilities, SiteKind
+from crossbreed.core.contracts.space import Range
+from crossbreed.core.ledger import Cost, Shape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from crossbreed.core.contracts.context import Context
+
+RouterState = dict[str, "Tensor"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice a token. Choice 0 is the cheapest (gate: skip, halt: stop, mode: the cheapest reader first).
+
+    choice_BT:   int64 in [0, N).
+    weight_BTN:  soft weights, one-hot in the forward pass and soft in the backward pass, or None (no gradient).
+    losses:      {name: scalar} auxiliary losses.
+    statistics:  {name: number or tensor}; handed to ``after_step`` once per optimiser step.
+    """
+
+    choice_BT: Tensor
+    weight_BTN: Tensor | None = None
+    losses: Mapping[str, Tensor] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    def slice(self, start: int, stop: int) -> Decision:
+        """The decision for tokens ``start:stop``."""
+        weight = None if self.weight_BTN is None else self.weight_BTN[:, start:stop]
+        return Decision(self.choice_BT[:, start:stop], weight)
+
+
+@dataclass(frozen=True)
+class RouterBuild:
+    """What a router is told when it is built: its site and kind, the stream's width, the vocabulary, N choices."""
+
+    site: str
+    kind: SiteKind
+    d_model: int
+    vocab: int
+    choices: int
+
+
+class Router:
+    """Base class (a mixin beside ``torch.nn.Module`` where it has weights) of all routers.
+
+    Built as ``factory(config, build)``. It must not keep generator state: draw from ``context.uniform``.
+    Statistics and losses count ``context.counted_BT()`` only. In training a router may threshold with statistics of this
+    call (``mu' = EMA(mu, this call)``), but commits them only in ``after_step``.
+    """
+
+    def forward(
+        self, h_BTD: Tensor, context: Context, state: RouterState | None
+    ) -> tuple[Decision, RouterState | None]:
+        """Choose for every token of the piece. ``h`` is what the site shows (see the design's table of sites)."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def segment_length(self) -> int | None:
+        """Tokens per segment, or None for a choice per token. Routing holds a segment's first choice for all of it;
+        segments restart with each document."""
+        return None
+
+    def init_state(self, batch: int, device: torch.device | str | None = None) -> RouterState:
+        """The router's own causal state; reset to this at position 0 of each document."""
+        return {}
+
+    def observe(self, output_BTD: Tensor, context: Context, state: RouterState | None) -> RouterState | None:
+        """Feedback routers: see the model's output (after the final norm) on a finished piece of tokens."""
+        return state
+
+    def after_step(self, statistics: list[Mapping[str, Any]]) -> None:
+        """Commit running statistics once per optimiser step, from those of all calls of the step."""
+
+    def no_weight_decay(self) -> frozenset[str]:
+        return frozenset()
+
+    @staticmethod
+    def rates(config: Any, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        """Nominal share of tokens per choice before training, summing to 1."""
+        return (1.0 / choices,) * choices
+
+    @staticmethod
+    def cost(config: Any, build: RouterBuild, shape: Shape) -> Cost:
+        """Cost of deciding, charged as ``write`` to every asked token; parameters included."""
+        return Cost()
+
+
+@dataclass(frozen=True)
+class RouterDescriptor:
+    """How a router is offered to the host; importing it imports no torch. ``factory``: ``"module:Class"`` or the class."""
+
+    name: str
+    factory: str | Callable[..., Any]
+    config: type[BaseModel]
+    capabilities: RouterCapabilities
+    summary: str
+    ranges: Mapping[str, Range] = field(default_factory=dict)

@@ -1,0 +1,115 @@
+"""Tasks: seeded batches to train on, fixed items to be judged on, and one honest score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
+
+from crossbreed.core.contracts.space import Range
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IGNORE = -100
+"""Label of a position that is not scored."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens and targets.
+
+    tokens_BT:   int64 in [0, vocab).
+    labels_BT:   int64, the target AT each position (what the model should say after reading tokens up to and including
+                 it), IGNORE where nothing is scored.
+    document_BT: int64 document numbers for packed rows, or None.
+    """
+
+    tokens_BT: Tensor
+    labels_BT: Tensor
+    document_BT: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the task is judged by: a name, a direction, and the best reachable value or None."""
+
+    name: str
+    direction: Literal["max", "min"]
+    bound: float | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over evaluation: scored positions, correct ones, and the loss in nats."""
+
+    scored: int
+    correct: int
+    loss_nats: float
+
+
+class Task:
+    """Base class of tasks. Built as ``factory(config)``.
+
+    The same (seed, step) gives the same training batch on any worker; evaluation items are fixed and disjoint from
+    training.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @property
+    def vocab(self) -> int:
+        """Number of token ids."""
+        raise NotImplementedError(f"{type(self).__name__} must define vocab")
+
+    @property
+    def length(self) -> int:
+        """Tokens in a row, for training, evaluation and the shape of budgets."""
+        raise NotImplementedError(f"{type(self).__name__} must define length")
+
+    @property
+    def score(self) -> Score:
+        raise NotImplementedError(f"{type(self).__name__} must define score")
+
+    @property
+    def chance(self) -> float:
+        """The score of a uniform guess."""
+        raise NotImplementedError(f"{type(self).__name__} must define chance")
+
+    def baselines(self) -> dict[str, float]:
+        """Scores of simple predictors, such as unigram; empty where a solver exists."""
+        return {}
+
+    def solve(self, tokens_BT: Tensor) -> Tensor | None:
+        """The right answer at every scored position (anything elsewhere), or None where no solver exists."""
+        return None
+
+    def train_batch(self, seed: int, step: int, size: int) -> Batch:
+        """Training rows of one optimiser step."""
+        raise NotImplementedError(f"{type(self).__name__} must define train_batch(seed, step, size)")
+
+    def evaluation(self, size: int) -> Iterator[Batch]:
+        """The fixed evaluation items, in batches of at most ``size`` rows."""
+        raise NotImplementedError(f"{type(self).__name__} must define evaluation(size)")
+
+    def evaluation_hash(self) -> str:
+        """SHA-256 (hex) over all evaluation items."""
+        raise NotImplementedError(f"{type(self).__name__} must define evaluation_hash()")
+
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        """The score under its name, and any companions (bits per byte ...), from the sums of an evaluation."""
+        raise NotImplementedError(f"{type(self).__name__} must define metrics(totals)")
+
+
+@dataclass(frozen=True)
+class TaskDescriptor:
+    """How a task is offered to the host."""
+
+    name: str
+    factory: str | Callable[..., Any]
+    config: type[BaseModel]
+    summary: str
+    ranges: Mapping[str, Range] = field(default_factory=dict)

@@ -1,0 +1,283 @@
+"""The genome: one frozen description of an architecture, in YAML or JSON, with one canonical hash.
+
+A model is stages of blocks of sublayers. Sublayers are mixers along an axis; routers stand at three sites
+(a block's ``gate``, a stage's ``halt``, the architecture's ``mode_router``). Names refer to plugins; ``params``
+are validated by the plugin's own config class when the genome is resolved by the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from crossbreed.core.errors import ConfigError, nearest
+
+Params = dict[str, Any]
+M = TypeVar("M", bound=BaseModel)
+
+
+class Gene(BaseModel):
+    """Base of all genome nodes: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Router(Gene):
+    """A plugin router by name, with its settings. What it decides depends on the site it stands at."""
+
+    name: str
+    params: Params = Field(default_factory=dict)
+
+
+class Sublayer(Gene):
+    """One mixer by name, with its settings."""
+
+    mixer: str
+    params: Params = Field(default_factory=dict)
+
+
+class OutputScale(Gene):
+    """A learned per-channel scale on a block's output: ``sigmoid(max(raw, floor))`` (AMOR section 2).
+
+    ``raw`` is the initial value of every channel; channels below ``floor`` receive no gradient.
+    """
+
+    kind: Literal["sigmoid_per_channel"] = "sigmoid_per_channel"
+    raw: float = 0.0
+    floor: float = -1.0
+
+
+class Block(Gene):
+    """Sublayers around the residual stream, run together or skipped together by ``gate``.
+
+    ``sequential``: each sublayer reads the stream after the one before it. ``parallel``: all read the same stream and
+    their outputs are added. ``parallel_mean``: as parallel, each output RMS-normalised, then averaged.
+    ``norm``: ``pre`` normalises each sublayer's input, ``sandwich`` its output too, ``none`` neither.
+    ``output_init``: how the matrices that write into the stream start (``depth_scaled``: divided by sqrt(2 x blocks)).
+    """
+
+    sublayers: tuple[Sublayer, ...] = Field(min_length=1)
+    arrangement: Literal["sequential", "parallel", "parallel_mean"] = "sequential"
+    norm: Literal["none", "pre", "sandwich"] = "pre"
+    output_scale: OutputScale | None = None
+    output_init: Literal["normal", "zero", "depth_scaled"] = "normal"
+    gate: Router | None = None
+
+    @model_validator(mode="after")
+    def _means_need_parts(self) -> Block:
+        if self.arrangement == "parallel_mean" and len(self.sublayers) < 2:
+            raise ValueError("arrangement 'parallel_mean' averages outputs and needs at least 2 sublayers")
+        return self
+
+
+class DepthPolicy(Gene):
+    """How often a stage's blocks run and whether the repeats share weights."""
+
+    name: str = "layered"
+    repeats: int = Field(default=1, ge=1)
+    params: Params = Field(default_factory=dict)
+
+
+class Stage(Gene):
+    """Blocks that a depth policy repeats. ``entry_norm`` puts the normalised stream in place of the stream on entry."""
+
+    blocks: tuple[Block, ...] = Field(min_length=1)
+    depth: DepthPolicy = DepthPolicy()
+    entry_norm: bool = False
+    halt: Router | None = None
+
+    @model_validator(mode="after")
+    def _halting_needs_depth(self) -> Stage:
+        if self.halt is not None and self.depth.repeats < 2:
+            raise ValueError(
+                f"halt router {self.halt.name!r} needs depth.repeats >= 2, got {self.depth.repeats}"
+            )
+        return self
+
+
+class Architecture(Gene):
+    """A whole language model. ``vocab`` and the sequence length come from the task."""
+
+    vocab: int = Field(ge=2)
+    d_model: int = Field(ge=1)
+    tie_embeddings: bool = True
+    final_norm: bool = True
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    mode_router: Router | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inline_named_blocks(cls, data: Any) -> Any:
+        """Expand ``named_blocks`` and patterns such as ``["ssm * 3", "attn"]``; names never reach the genome."""
+        if not isinstance(data, Mapping) or "named_blocks" not in data:
+            return data
+        data = dict(data)
+        named = data.pop("named_blocks")
+        stages = []
+        for stage in data.get("stages", ()):
+            if isinstance(stage, Mapping) and "blocks" in stage:
+                stage = {**stage, "blocks": [b for item in stage["blocks"] for b in _expand(item, named)]}
+            stages.append(stage)
+        data["stages"] = stages
+        return data
+
+    @field_validator("stages")
+    @classmethod
+    def _modes_agree(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        lists = {
+            tuple(_reader_name(r) for r in sub.params.get("readers", ()))
+            for stage in stages
+            for block in stage.blocks
+            for sub in block.sublayers
+            if sub.params.get("readers")
+        }
+        if len(lists) > 1:
+            shown = "; ".join(", ".join(names) for names in sorted(lists))
+            raise ValueError(f"all multi-mixers must list the same readers in the same order, got {shown}")
+        return stages
+
+    def sublayers(self) -> list[tuple[tuple[int, int, int], Sublayer]]:
+        """All sublayers with their (stage, block, sublayer) index, in order."""
+        return [
+            ((s, b, i), sub)
+            for s, stage in enumerate(self.stages)
+            for b, block in enumerate(stage.blocks)
+            for i, sub in enumerate(block.sublayers)
+        ]
+
+    def with_params(self, index: tuple[int, int, int], **changes: Any) -> Architecture:
+        """A copy with some params of one sublayer changed; used by matchers and ablations."""
+        s, b, i = index
+        stage, block = self.stages[s], self.stages[s].blocks[b]
+        sub = block.sublayers[i]
+        sub = sub.model_copy(update={"params": {**sub.params, **changes}})
+        block = block.model_copy(update={"sublayers": (*block.sublayers[:i], sub, *block.sublayers[i + 1 :])})
+        stage = stage.model_copy(update={"blocks": (*stage.blocks[:b], block, *stage.blocks[b + 1 :])})
+        return self.model_copy(update={"stages": (*self.stages[:s], stage, *self.stages[s + 1 :])})
+
+
+def _reader_name(reader: Any) -> str:
+    return reader if isinstance(reader, str) else str(reader.get("name"))
+
+
+def _expand(item: Any, named: Mapping[str, Any]) -> list[Any]:
+    if not isinstance(item, str):
+        return [item]
+    match = re.fullmatch(r"\s*(\S+?)\s*(?:\*\s*(\d+))?\s*", item)
+    name, count = (match[1], int(match[2] or 1)) if match else (item, 1)
+    if name not in named:
+        raise ValueError(f"unknown named block {name!r}{nearest(name, named)}")
+    return [named[name]] * count
+
+
+Resolve = Callable[[str, str, Params], Params]
+"""(kind, name, params) -> params with every default filled and every number normalised."""
+
+
+def canonical(architecture: Architecture, resolve: Resolve) -> Architecture:
+    """The one form of an architecture: the same model, however written, is equal after this.
+
+    ``resolve`` validates ``params`` against the named plugin's config (kind is ``mixer``, ``router`` or ``depth``).
+    """
+
+    def router(r: Router | None) -> Router | None:
+        return None if r is None else Router(name=r.name, params=resolve("router", r.name, r.params))
+
+    def block(b: Block) -> Block:
+        subs = tuple(Sublayer(mixer=s.mixer, params=resolve("mixer", s.mixer, s.params)) for s in b.sublayers)
+        # One sublayer runs the same way in every arrangement.
+        arrangement = b.arrangement if len(subs) > 1 else "sequential"
+        return b.model_copy(update={"sublayers": subs, "arrangement": arrangement, "gate": router(b.gate)})
+
+    def stage(s: Stage) -> Stage:
+        depth = s.depth.model_copy(update={"params": resolve("depth", s.depth.name, s.depth.params)})
+        return s.model_copy(
+            update={"blocks": tuple(map(block, s.blocks)), "depth": depth, "halt": router(s.halt)}
+        )
+
+    return architecture.model_copy(
+        update={
+            "stages": tuple(map(stage, architecture.stages)),
+            "mode_router": router(architecture.mode_router),
+        }
+    )
+
+
+def digest(architecture: Architecture) -> str:
+    """SHA-256 (hex) of an architecture's sorted JSON. Call it on the canonical form."""
+    text = json.dumps(architecture.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def to_yaml(model: BaseModel) -> str:
+    """YAML text of a genome (or any config model), without defaults that add nothing."""
+    data = model.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def from_yaml(text: str, where: str = "genome") -> Architecture:
+    """Parse a genome from YAML or JSON text. Raises ConfigError naming the field and the rule."""
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not valid YAML: {str(error).splitlines()[0]}") from error
+    return parse(Architecture, data, where)
+
+
+def parse(cls: type[M], data: Any, where: str) -> M:
+    """Validate ``data`` as ``cls``; on failure raise one ConfigError sentence per broken field.
+
+    Unknown keys name the nearest right one.
+    """
+    if isinstance(data, cls):
+        return data
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_sentence(cls, where, item) for item in error.errors())) from error
+
+
+def _sentence(cls: type[BaseModel], where: str, item: Any) -> str:
+    path = ".".join(str(p) for p in item["loc"])
+    if item["type"] == "extra_forbidden":
+        known = _fields_at(cls, item["loc"][:-1])
+        hint = nearest(str(item["loc"][-1]), known) or (
+            f"; known: {', '.join(sorted(known))}" if known else ""
+        )
+        return f"{where}: unknown key {path!r}{hint}."
+    value = item.get("input")
+    shown = (
+        f", got {value!r}"
+        if item["type"] != "missing" and not isinstance(value, dict | list | BaseModel)
+        else ""
+    )
+    message = item["msg"].removeprefix("Value error, ")
+    return f"{where}: {path + ': ' if path else ''}{message}{shown}."
+
+
+def _fields_at(cls: Any, path: tuple[Any, ...]) -> set[str]:
+    """Field names of the model that ``path`` leads to, following annotations as far as they go."""
+    for step in path:
+        if isinstance(step, int):
+            continue
+        field = getattr(cls, "model_fields", {}).get(step)
+        if field is None:
+            continue
+        cls = _model_in(field.annotation)
+    return set(getattr(cls, "model_fields", {}))
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for arg in getattr(annotation, "__args__", ()):
+        found = _model_in(arg)
+        if found is not None:
+            return found
+    return None

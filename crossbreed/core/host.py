@@ -1,0 +1,319 @@
+"""The host: finds plugins, keeps broken ones apart, and answers by name.
+
+Built-ins come through the same entry points as anybody's. A plugin found by entry point that fails is listed with its
+traceback and stops nothing; one named by ``--plugin`` that fails is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from crossbreed.core import genome
+from crossbreed.core.contracts import hookspecs
+from crossbreed.core.contracts.cost import CostModelDescriptor
+from crossbreed.core.contracts.depth import DepthPolicyDescriptor
+from crossbreed.core.contracts.hookspecs import PROJECT
+from crossbreed.core.contracts.mixer import MixerDescriptor
+from crossbreed.core.contracts.parts import Kind
+from crossbreed.core.contracts.router import RouterDescriptor
+from crossbreed.core.contracts.space import SearchSpaceDescriptor
+from crossbreed.core.contracts.task import TaskDescriptor
+from crossbreed.core.errors import PluginError, UnknownName, nearest
+
+HOOKS: dict[str, tuple[Kind, type]] = {
+    "register_mixers": ("mixer", MixerDescriptor),
+    "register_routers": ("router", RouterDescriptor),
+    "register_depth_policies": ("depth", DepthPolicyDescriptor),
+    "register_cost_models": ("cost", CostModelDescriptor),
+    "register_tasks": ("task", TaskDescriptor),
+    "register_search_spaces": ("space", SearchSpaceDescriptor),
+}
+KIND_LABELS: dict[Kind, str] = {
+    "mixer": "mixer",
+    "router": "router",
+    "depth": "depth policy",
+    "cost": "cost model",
+    "task": "task",
+    "space": "search space",
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Where a plugin came from. ``identity`` pins its content: distribution and version, or a file's SHA-256."""
+
+    name: str
+    source: str
+    identity: str
+    builtin: bool = False
+
+
+@dataclass(frozen=True)
+class PluginFile:
+    """A plugin given as a file: what is stored with a study and shipped to workers."""
+
+    path: str
+    sha256: str
+    text: str
+
+    @staticmethod
+    def read(path: str | Path) -> PluginFile:
+        """Read a plugin file; raises PluginError naming the path when it cannot be read."""
+        file = Path(path)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+            raise PluginError(
+                f"plugin file {str(path)!r} {reason}; --plugin needs a readable Python file."
+            ) from error
+        return PluginFile(str(path), hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+@dataclass
+class Problem:
+    """A plugin that could not be used, or a name that two plugins claim."""
+
+    owner: Owner
+    message: str
+    traceback: str = ""
+
+
+@dataclass
+class Registered:
+    """One usable descriptor and who offers it."""
+
+    descriptor: Any
+    owner: Owner
+
+
+@dataclass
+class Registry:
+    """Everything registered, by kind and name; implements the ``Parts`` view that plugins receive."""
+
+    entries: dict[Kind, dict[str, Registered]] = field(
+        default_factory=lambda: {kind: {} for kind in KIND_LABELS}
+    )
+    collisions: dict[tuple[Kind, str], list[Owner]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    owners: list[Owner] = field(default_factory=list)
+    files: list[PluginFile] = field(default_factory=list)
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted(self.entries[kind])
+
+    def registered(self, kind: Kind, name: str) -> Registered:
+        """The entry; raises UnknownName with the nearest name, or PluginError when two plugins claim the name."""
+        if (kind, name) in self.collisions:
+            who = " and ".join(f"{o.name} ({o.source})" for o in self.collisions[kind, name])
+            raise PluginError(
+                f"{KIND_LABELS[kind]} {name!r} is offered by {who}; rename or remove one of them."
+            )
+        try:
+            return self.entries[kind][name]
+        except KeyError:
+            hint = ""
+            if self.problems:
+                hint = " Some plugins failed to load; see `crossbreed plugins`."
+            raise UnknownName(KIND_LABELS[kind], name, self.entries[kind], hint) from None
+
+    def descriptor(self, kind: Kind, name: str) -> Any:
+        return self.registered(kind, name).descriptor
+
+    def config(self, kind: Kind, name: str, params: dict[str, Any]) -> Any:
+        return genome.parse(self.descriptor(kind, name).config, params, f"{KIND_LABELS[kind]} {name!r}")
+
+    def factory(self, kind: Kind, name: str) -> Any:
+        entry = self.registered(kind, name)
+        try:
+            return import_late(entry.descriptor.factory)
+        except Exception as error:
+            raise PluginError(
+                f"{KIND_LABELS[kind]} {name!r} of {entry.owner.name} failed to import: {type(error).__name__}: {error}"
+            ) from error
+
+    def canonical(self, architecture: genome.Architecture) -> genome.Architecture:
+        """The canonical form: every plugin's defaults filled in. Raises ConfigError for unknown names or settings."""
+
+        def resolve(kind: str, name: str, params: genome.Params) -> genome.Params:
+            return dict(self.config(kind, name, params).model_dump(mode="json"))  # type: ignore[arg-type]
+
+        return genome.canonical(architecture, resolve)
+
+    def identities(self, architecture: genome.Architecture) -> dict[str, str]:
+        """``kind:name`` -> identity of every plugin an architecture uses; seeds pool only within equal identities."""
+        used: set[tuple[Kind, str]] = {("mixer", sub.mixer) for _, sub in architecture.sublayers()}
+        routers = [architecture.mode_router, *(s.halt for s in architecture.stages)]
+        routers += [block.gate for stage in architecture.stages for block in stage.blocks]
+        used |= {("router", r.name) for r in routers if r is not None}
+        used |= {("depth", stage.depth.name) for stage in architecture.stages}
+        return {f"{kind}:{name}": self.registered(kind, name).owner.identity for kind, name in sorted(used)}
+
+
+def import_late(factory: Any) -> Any:
+    """A class from ``"module:Class"``; a class as it is; anything else callable is called to get the class."""
+    if isinstance(factory, str):
+        module, _, attribute = factory.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    return factory if isinstance(factory, type) else factory()
+
+
+class Host:
+    """Loads plugins into a registry. ``Host.load()`` is what every command calls first."""
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self.registry = Registry()
+
+    @staticmethod
+    def load(plugins: Iterable[str | PluginFile] = (), *, third_party: bool = True) -> Registry:
+        """Built-ins, then installed plugins (unless ``third_party`` is False), then plugin files.
+
+        Raises PluginError for a plugin file that is missing, raises at import, or registers nothing right.
+        """
+        host = Host()
+        for entry in _installed():
+            owner = _owner(entry)
+            if third_party or owner.builtin:
+                host._register_entry_point(entry, owner)
+        for item in plugins:
+            host._register_file(item if isinstance(item, PluginFile) else PluginFile.read(item))
+        return host.registry
+
+    def _register_entry_point(self, entry: EntryPoint, owner: Owner) -> None:
+        # Somebody else's import may raise anything: it is kept for the listing and stops nothing.
+        try:
+            self._register(entry.load(), owner)
+        except Exception as error:
+            self.registry.problems.append(
+                Problem(owner, f"{type(error).__name__}: {error}", traceback.format_exc())
+            )
+
+    def _register_file(self, file: PluginFile) -> None:
+        name = f"crossbreed_plugin_{file.sha256[:16]}"
+        owner = Owner(Path(file.path).name, file.path, f"sha256:{file.sha256}")
+        if file.sha256 in {f.sha256 for f in self.registry.files}:
+            return
+        try:
+            self._register(_module_from_text(name, file), owner)
+        except PluginError:
+            raise
+        except Exception as error:
+            where = _line_in(error, file.path)
+            raise PluginError(
+                f"plugin {file.path!r} raised {type(error).__name__} at import{where}: {error}"
+            ) from error
+        self.registry.files.append(file)
+
+    def _register(self, plugin: ModuleType | object, owner: Owner) -> None:
+        _check_hook_names(plugin, owner)
+        try:
+            self._manager.register(plugin, name=f"{owner.name}@{owner.source}")
+        except pluggy.PluginValidationError as error:
+            raise PluginError(f"plugin {owner.name!r} has a wrong hook signature: {error}") from error
+        offered = [
+            (kind, descriptor)
+            for hook, (kind, expected) in HOOKS.items()
+            for descriptor in self._call(plugin, hook, expected, owner)
+        ]
+        self.registry.owners.append(owner)
+        for kind, descriptor in offered:
+            self._claim(kind, descriptor, owner)
+
+    def _call(self, plugin: Any, hook: str, expected: type, owner: Owner) -> list[Any]:
+        others = [p for p in self._manager.get_plugins() if p is not plugin]
+        caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
+        found = [d for result in caller() for d in (result if isinstance(result, list | tuple) else [result])]
+        for descriptor in found:
+            if not isinstance(descriptor, expected):
+                raise PluginError(
+                    f"plugin {owner.name!r}: {hook}() must return a list of {expected.__name__}, "
+                    f"got {type(descriptor).__name__}"
+                )
+        return found
+
+    def _claim(self, kind: Kind, descriptor: Any, owner: Owner) -> None:
+        registry, name = self.registry, descriptor.name
+        holder = registry.entries[kind].get(name)
+        claimed = registry.collisions.get((kind, name))
+        if holder is None and claimed is None:
+            registry.entries[kind][name] = Registered(descriptor, owner)
+            return
+        if holder is not None and holder.owner.builtin:
+            # A built-in is never overridden: the newcomer loses its claim.
+            message = f"{KIND_LABELS[kind]} {name!r} of {owner.name} ({owner.source}) has a built-in's name; rename it"
+            registry.problems.append(Problem(owner, message))
+            if owner.identity.startswith("sha256:"):
+                raise PluginError(message)
+            return
+        owners = [*(claimed or []), *([holder.owner] if holder else []), owner]
+        registry.entries[kind].pop(name, None)
+        registry.collisions[kind, name] = owners
+        who = " and ".join(f"{o.name} ({o.source})" for o in owners)
+        registry.problems.append(
+            Problem(owner, f"{KIND_LABELS[kind]} {name!r} is offered by {who}; neither is used")
+        )
+
+
+def _installed() -> Iterator[EntryPoint]:
+    """Entry points of the group, ours first, so that a built-in's name is always taken by the built-in."""
+    found = entry_points(group=PROJECT)
+    yield from sorted(found, key=lambda e: (not _is_builtin(e), e.name, e.value))
+
+
+def _is_builtin(entry: EntryPoint) -> bool:
+    return entry.dist is not None and entry.dist.name == PROJECT
+
+
+def _owner(entry: EntryPoint) -> Owner:
+    dist = entry.dist
+    label = f"{dist.name} {dist.version}" if dist is not None else entry.value
+    return Owner(entry.name, label, label, builtin=_is_builtin(entry))
+
+
+def _module_from_text(name: str, file: PluginFile) -> ModuleType:
+    """Import a plugin from its text, so that a worker runs exactly the bytes whose hash was recorded."""
+    spec = importlib.util.spec_from_loader(name, loader=None, origin=file.path)
+    if spec is None:
+        raise PluginError(f"plugin {file.path!r} cannot be made a module")
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = file.path
+    sys.modules[name] = module
+    try:
+        exec(compile(file.text, file.path, "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _check_hook_names(plugin: Any, owner: Owner) -> None:
+    marked = [
+        n for n in dir(plugin) if getattr(getattr(plugin, n, None), f"{PROJECT}_impl", None) is not None
+    ]
+    for name in marked:
+        if name not in HOOKS:
+            raise PluginError(f"plugin {owner.name!r} implements unknown hook {name!r}{nearest(name, HOOKS)}")
+    if not marked:
+        raise PluginError(
+            f"plugin {owner.name!r} registers nothing: decorate a function named one of "
+            f"{', '.join(sorted(HOOKS))} with crossbreed.hookimpl"
+        )
+
+
+def _line_in(error: BaseException, path: str) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    return f" (line {frames[-1].lineno})" if frames else ""

@@ -1,0 +1,148 @@
+"""The ledger: what an architecture costs, under one set of conventions. Data only, no formulas.
+
+Conventions (design section 5): one multiply-add is 2 FLOPs. Matrix products, scores, recurrences, convolutions and
+probes count; element-wise work does not. FLOPs are per token at a shape: the mean over the sequence for training and
+prefill, marginal at the last position for decode. ``algorithmic`` FLOPs (the ones budgets use) count the causal half
+exactly and recurrences in chunk form at a chunk of 64; ``executed`` FLOPs count what the reference path issues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Phase = Literal["train", "prefill", "decode"]
+
+CHUNK = 64
+"""Tokens in one chunk of a recurrence, for algorithmic FLOPs in training and prefill."""
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class Shape(NamedTuple):
+    """Where costs are taken: ``batch`` sequences of ``tokens`` tokens, activations in ``dtype``, one ``phase``."""
+
+    batch: int = 1
+    tokens: int = 1
+    dtype: str = "float32"
+    phase: Phase = "prefill"
+
+    @property
+    def dtype_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def mean_context(self) -> float:
+        """Keys a causal query sees: (T+1)/2 averaged over a sequence, T for the marginal decoded token."""
+        return float(self.tokens) if self.phase == "decode" else (self.tokens + 1) / 2
+
+
+class Work(NamedTuple):
+    """FLOPs per token of one piece of work; ``training`` is forward plus backward."""
+
+    forward: float = 0.0
+    training: float = 0.0
+    executed_forward: float = 0.0
+    executed_training: float = 0.0
+
+    @staticmethod
+    def product(flops: float, executed: float | None = None) -> Work:
+        """A chain of matrix products: the backward pass issues two products for each forward one."""
+        executed = flops if executed is None else executed
+        return Work(flops, 3 * flops, executed, 3 * executed)
+
+    def plus(self, other: Work) -> Work:
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> Work:
+        return Work(*(a * factor for a in self))
+
+
+class Cost(NamedTuple):
+    """What one mixer or router costs at a shape.
+
+    write:   work every valid token pays (keys, values, state updates, gates, probes).
+    reads:   work of each reader, paid by the tokens that choose it; single mixers have one reader.
+    parameters / active_parameters: stored weights, and those one token uses (numbers, not bytes).
+    state_bytes:   sequence-scoped state of ONE sequence after ``shape.tokens`` tokens, as in the real state object.
+    scratch_bytes: pass-scoped state of one token in flight.
+    state_traffic_bytes: state read and written for one decoded token when it is read.
+    """
+
+    write: Work = Work()
+    reads: tuple[Work, ...] = (Work(),)
+    parameters: int = 0
+    active_parameters: int = 0
+    state_bytes: float = 0.0
+    scratch_bytes: float = 0.0
+    state_traffic_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One line of a ledger: a component, how many tokens in a hundred pay its reads, and its share of the cost.
+
+    ``flops`` fields are per token, for the whole model's use of this part (all repeats).
+    """
+
+    site: str
+    name: str
+    rates: tuple[float, ...]
+    parameters: int
+    active_parameters: int
+    training_flops_per_token: float
+    prefill_flops_per_token: float
+    decode_flops_per_token: float
+    state_bytes: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The cost of a whole architecture at one shape; every field carries its unit in its name.
+
+    Counts are numbers, ``*_bytes`` bytes, ``*_flops_per_token`` algorithmic FLOPs a token, ``executed_*`` executed ones.
+    ``rates`` maps each routed site to the share of asked tokens per choice (nominal, unless ``realised``).
+    """
+
+    tokens: int
+    batch: int
+    dtype: str
+    training_flops_per_token: float
+    prefill_flops_per_token: float
+    decode_flops_per_token: float
+    executed_training_flops_per_token: float
+    executed_prefill_flops_per_token: float
+    executed_decode_flops_per_token: float
+    recompute_flops_per_token: float
+    parameters: int
+    active_parameters: int
+    non_embedding_parameters: int
+    weight_bytes: float
+    state_bytes: float
+    scratch_bytes: float
+    memory_bytes: float
+    decode_traffic_bytes_per_token: float
+    rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    realised: bool = False
+    parts: tuple[Part, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    def quantity(self, name: str) -> float:
+        """The value of a budgetable quantity (see QUANTITIES)."""
+        return float(getattr(self, name))
+
+
+QUANTITIES: dict[str, str] = {
+    "training_flops_per_token": "algorithmic FLOPs per token, forward + backward, mean over the sequence",
+    "prefill_flops_per_token": "algorithmic FLOPs per token, forward, mean over the sequence",
+    "decode_flops_per_token": "algorithmic FLOPs of the next token after the whole context",
+    "parameters": "stored weights, tied ones once",
+    "active_parameters": "weights one token uses",
+    "non_embedding_parameters": "stored weights without the token embedding and an untied head",
+    "state_bytes": "decode state of one sequence at the budget's length, bytes",
+    "memory_bytes": "weights plus decode state of one sequence at the budget's length, bytes",
+}
+"""Quantities a budget may match or cap, with their convention."""
