@@ -1,0 +1,51 @@
+"""The states of trials and runs, and which may follow which."""
+
+from __future__ import annotations
+
+from crossbreed.core.errors import StorageError, UnknownName
+
+STATES = (
+    "queued",
+    "leased",
+    "running",
+    "done",
+    "off_budget",
+    "infeasible",
+    "out_of_memory",
+    "diverged",
+    "failed",
+    "preempted",
+    "lost",
+    "pruned",
+)
+
+ENDED = frozenset(
+    {"done", "off_budget", "infeasible", "out_of_memory", "diverged", "failed", "lost", "pruned"}
+)
+"""States nothing follows, except that a lost run may be queued again by hand."""
+
+_OUTCOMES = frozenset({"done", "off_budget", "out_of_memory", "diverged", "failed", "preempted", "pruned"})
+
+_NEXT: dict[str, frozenset[str]] = {
+    "queued": frozenset({"leased", "pruned", "failed"}),
+    # A lease may end before its first record: a plugin that fails at import, a worker that dies, a stop.
+    "leased": frozenset({"running", "queued", "lost"}) | _OUTCOMES,
+    "running": frozenset({"queued", "lost"}) | _OUTCOMES,
+    "preempted": frozenset({"queued", "leased", "pruned"}),
+    "lost": frozenset({"queued"}),
+}
+
+
+def check_state(state: str) -> None:
+    """Raise UnknownName for a word that is not a state."""
+    if state not in STATES:
+        raise UnknownName("state", state, STATES)
+
+
+def check_transition(key: str, old: str, new: str) -> None:
+    """Raise StorageError when ``new`` cannot follow ``old``; ``key`` names the run in the message."""
+    check_state(new)
+    following = _NEXT.get(old, frozenset())
+    if new not in following:
+        allowed = ", ".join(sorted(following)) or "nothing"
+        raise StorageError(f"run {key} is {old!r} and cannot become {new!r}; after {old!r} comes {allowed}.")
