@@ -1,0 +1,212 @@
+"""What to try next: a search space's starting points, then an Optuna sampler fed from our own tables.
+
+The Optuna study is a cache in memory. It is rebuilt for each proposal from the history and *today's* distributions, so
+options may grow or vanish between sessions, nothing needs replaying after a restart, and proposal n of a study is the
+same whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import TrialState
+
+from crossbreed.core.contracts.space import SearchSpace, Setting
+from crossbreed.core.errors import UnknownName
+from crossbreed.core.genome import Architecture
+from crossbreed.core.search.draws import Domain, Fixed, Grid, Options, Recorder, joined
+from crossbreed.core.search.front import Direction
+
+SAMPLERS = ("tpe", "nsga2", "random")
+BUDGET = "budget"
+"""Name of the one constraint told to a sampler: relative distance from the budget, at most 0 when met."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """An earlier candidate as a sampler sees it.
+
+    values:    one per objective, or None while it is running or when nothing can be said about it.
+    violation: relative distance from the budget; above 0 for an infeasible candidate.
+    running:   still being trained or measured.
+    A candidate that failed has no values, no violation and is not running: it teaches the sampler nothing.
+    """
+
+    draws: dict[str, Any]
+    values: tuple[float, ...] | None = None
+    violation: float = 0.0
+    running: bool = False
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An architecture to match and train, with the answers that lead to it again."""
+
+    architecture: Architecture
+    draws: dict[str, Any]
+    origin: str
+
+
+class _Grown(Exception):
+    """A name was asked with options not seen before; the cache is rebuilt with them."""
+
+
+@dataclass
+class Proposer:
+    """Proposes architectures of one space under one setting.
+
+    ``population`` is the generation size of the genetic samplers and the number of random proposals before TPE models.
+    """
+
+    space: SearchSpace
+    setting: Setting
+    directions: Sequence[Direction]
+    sampler: str = "tpe"
+    seed: int = 0
+    population: int = 10
+    _domains: dict[str, Domain] = field(default_factory=dict)
+    _learned: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise UnknownName("sampler", self.sampler, SAMPLERS)
+
+    def starting_points(self) -> list[Proposal]:
+        """The space's starting points in order, each with all its answers filled in."""
+        return [self.replay(draws, "start") for draws in self.space.starting_points(self.setting)]
+
+    def replay(self, draws: dict[str, Any], origin: str = "replay") -> Proposal:
+        """The proposal that ``draws`` lead to. Raises ConfigError when an answer is no option any more."""
+        draw = Fixed(values=draws)
+        architecture = self.space.propose(draw, self.setting)
+        self._learn(draw)
+        return Proposal(architecture, draw.answers, origin)
+
+    def ask(self, history: Sequence[Past], attempt: int = 0) -> Proposal:
+        """A fresh proposal after ``history``; ``attempt`` tells apart repeated asks at the same history."""
+        for past in history:
+            self._learn_past(past)
+        while True:
+            seed = np.random.SeedSequence([self.seed, len(history), attempt])
+            study = self._study(history, int(seed.generate_state(1)[0]))
+            draw = _Sampled(study.ask(), self._domains, np.random.default_rng(seed))
+            try:
+                architecture = self.space.propose(draw, self.setting)
+            except _Grown:
+                # Domains only grow and are finite in number, so this ends.
+                self._learn(draw)
+                continue
+            return Proposal(architecture, draw.answers, "sampler")
+
+    def _learn_past(self, past: Past) -> None:
+        key = json.dumps(past.draws, sort_keys=True)
+        if key not in self._learned:
+            draw = Fixed(values=past.draws, strict=False)
+            self.space.propose(draw, self.setting)
+            self._learn(draw)
+            self._learned.add(key)
+
+    def _learn(self, draw: Recorder) -> None:
+        for name, domain in draw.domains.items():
+            self._domains[name] = joined(self._domains.get(name), domain)
+
+    def _study(self, history: Sequence[Past], seed: int) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(
+            directions=["maximize" if d == "max" else "minimize" for d in self.directions],
+            sampler=self._build_sampler(seed),
+        )
+        worst = self._worst(history)
+        generation_key = getattr(study.sampler, "_get_generation_key", lambda: "")()
+        complete = 0
+        for past in history:
+            values = worst if past.violation > 0 else past.values
+            if values is not None and not all(map(math.isfinite, values)):
+                continue
+            if values is None and not past.running:
+                continue
+            distributions = {
+                name: _distribution(self._domains[name])
+                for name, value in past.draws.items()
+                if name in self._domains and self._domains[name].holds(value)
+            }
+            attributes = {}
+            if values is not None and generation_key:
+                attributes[generation_key] = complete // self.population
+                complete += 1
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
+                    values=values,
+                    params={name: _encoded(self._domains[name], past.draws[name]) for name in distributions},
+                    distributions=distributions,
+                    constraints=None if values is None else {BUDGET: past.violation},
+                    system_attrs=attributes,
+                )
+            )
+        return study
+
+    def _worst(self, history: Sequence[Past]) -> tuple[float, ...]:
+        """Values for candidates that were never trained: samplers need finite ones, and rank these by violation."""
+        rows = [p.values for p in history if p.values is not None and all(map(math.isfinite, p.values))]
+        if not rows:
+            return (0.0,) * len(self.directions)
+        return tuple(
+            min(column) if direction == "max" else max(column)
+            for column, direction in zip(zip(*rows, strict=True), self.directions, strict=True)
+        )
+
+    def _build_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+        if self.sampler == "tpe":
+            return optuna.samplers.TPESampler(seed=seed, n_startup_trials=self.population)
+        if self.sampler == "nsga2":
+            return optuna.samplers.NSGAIISampler(seed=seed, population_size=self.population)
+        return optuna.samplers.RandomSampler(seed=seed)
+
+
+class _Sampled(Recorder):
+    """Answers from an Optuna trial over the joined domains, brought back into the domain that is asked now."""
+
+    def __init__(self, trial: optuna.Trial, domains: dict[str, Domain], rng: np.random.Generator) -> None:
+        super().__init__()
+        self._trial, self._domains, self._rng = trial, domains, rng
+
+    def value(self, name: str, domain: Domain) -> Any:
+        known = self._domains.get(name)
+        if joined(known, domain) != known:
+            self.domains[name] = domain
+            raise _Grown(name)
+        if isinstance(known, Options):
+            value = json.loads(self._trial.suggest_categorical(name, known.texts))
+            if isinstance(domain, Options) and not domain.holds(value):
+                # An option of another context: draw evenly from those that are legal here.
+                value = json.loads(domain.texts[int(self._rng.integers(len(domain.texts)))])
+            return value
+        if isinstance(known, Grid):
+            return self._trial.suggest_int(name, known.low, known.high, step=known.step)
+        assert known is not None
+        return self._trial.suggest_float(name, known.low, known.high, log=known.log)
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    if isinstance(domain, Options):
+        return CategoricalDistribution(domain.texts)
+    if isinstance(domain, Grid):
+        return IntDistribution(domain.low, domain.high, step=domain.step)
+    return FloatDistribution(domain.low, domain.high, log=domain.log)
+
+
+def _encoded(domain: Domain, value: Any) -> Any:
+    return json.dumps(value) if isinstance(domain, Options) else value
