@@ -17,7 +17,8 @@ _SECRET_KEYS = ("password", "sslpassword")
 # Between hosts these keep neither SQLite's locks nor its shared-memory index coherent; users of other tools have
 # met malformed files and locks that never end. 9p and virtiofs serve one guest and are left alone.
 _NETWORK = frozenset(
-    "nfs nfs4 cifs smb3 smbfs smb2 afs ncpfs ceph lustre gpfs beegfs glusterfs ocfs2 gfs2 davfs sshfs s3fs gcsfuse".split()
+    {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ncpfs", "davfs", "sshfs", "s3fs", "gcsfuse"}
+    | {"ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2", "gfs2"}
 )
 
 
@@ -52,7 +53,7 @@ def parse_url(url: str) -> URL:
         raise StorageError(
             f"database {redacted(url)!r} names no file; a search and its readers share a file, such as sqlite:///crossbreed.db."
         )
-    return URL.create("sqlite+pysqlite", database=str(Path(parsed.database).expanduser().absolute()))
+    return URL.create("sqlite", database=str(Path(parsed.database).expanduser().absolute()))
 
 
 def redacted(url: str | URL) -> str:

@@ -118,9 +118,6 @@ def upgrade() -> None:
         sa.Column("recipe", sa.JSON(none_as_null=True), nullable=False),
         sa.Column("identities", sa.JSON(none_as_null=True), nullable=False),
         sa.Column("environment", sa.JSON(none_as_null=True), nullable=True),
-        sa.Column("rates", sa.JSON(none_as_null=True), nullable=True),
-        sa.Column("realised_ledger", sa.JSON(none_as_null=True), nullable=True),
-        sa.Column("realised_certificate", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
@@ -165,6 +162,7 @@ def upgrade() -> None:
         sa.Column("settings", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("rates", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("ledger", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("certificate", sa.JSON(none_as_null=True), nullable=True),
         sa.ForeignKeyConstraint(
             ["run_id"], ["run.id"], name="fk_operating_point_run_id_run", ondelete="CASCADE"
         ),
@@ -191,6 +189,8 @@ def upgrade() -> None:
         sa.Column("tokens", sa.Integer(), nullable=False),
         sa.Column("metrics", sa.JSON(none_as_null=True), nullable=False),
         sa.Column("score", sa.Double(), nullable=True),
+        sa.Column("rows", sa.Integer(), nullable=False),
+        sa.Column("unscored_rows", sa.Integer(), nullable=False),
         sa.ForeignKeyConstraint(
             ["operating_point_id"],
             ["operating_point.id"],
@@ -216,6 +216,8 @@ def upgrade() -> None:
         sa.Column("q1", sa.Double(), nullable=False),
         sa.Column("q3", sa.Double(), nullable=False),
         sa.Column("repeats", sa.Integer(), nullable=False),
+        sa.Column("stable", sa.Boolean(), nullable=False),
+        sa.Column("threads", sa.Integer(), nullable=False),
         sa.Column("unit", sa.String(), nullable=False),
         sa.Column("backends", sa.JSON(none_as_null=True), nullable=False),
         sa.ForeignKeyConstraint(
