@@ -59,7 +59,8 @@ class Block(Gene):
     ``sequential``: each sublayer reads the stream after the one before it. ``parallel``: all read the same stream and
     their outputs are added. ``parallel_mean``: as parallel, each output RMS-normalised, then averaged.
     ``norm``: ``pre`` normalises each sublayer's input, ``sandwich`` its output too, ``none`` neither.
-    ``output_init``: how the matrices that write into the stream start (``depth_scaled``: divided by sqrt(2 x blocks)).
+    ``output_init``: how the matrices that write into the stream start (``depth_scaled``: divided by
+    the square root of the number of times the model writes into its stream).
     """
 
     sublayers: tuple[Sublayer, ...] = Field(min_length=1)

@@ -122,7 +122,8 @@ class Context:
     def record(self, **statistics: Any) -> None:
         """Store statistics of this site for the current pass (numbers or tensors; kept detached)."""
         if self.recorder is not None and self.recorder.open:
-            self.recorder.records.append((self.site, statistics))
+            kept = {k: v.detach() if hasattr(v, "detach") else v for k, v in statistics.items()}
+            self.recorder.records.append((self.site, kept))
 
     def add_loss(self, name: str, value: Tensor) -> None:
         """Add a scalar auxiliary loss of this site to the training objective."""

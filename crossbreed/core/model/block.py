@@ -1,0 +1,141 @@
+"""A block: sublayers around the residual stream, read or skipped together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from crossbreed.core import genome
+from crossbreed.core.contracts.context import Context
+from crossbreed.core.contracts.mixer import MixerBuild
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.model.routing import RoutedSite, RouterSizes
+from crossbreed.core.model.state import Carry
+
+NORM_EPS = 1e-6
+
+
+def rms_norm(d_model: int) -> nn.RMSNorm:
+    """The one norm of the residual stream (eps 1e-6, gains start at 1)."""
+    return nn.RMSNorm(d_model, eps=NORM_EPS)
+
+
+@dataclass(frozen=True)
+class ModelBuild:
+    """What every block of one model shares. ``writes``: how often the model writes into its residual stream."""
+
+    d_model: int
+    vocab: int
+    parts: Parts
+    backend: str
+    writes: int
+
+    def sizes(self) -> RouterSizes:
+        return RouterSizes(self.d_model, self.vocab, self.parts)
+
+
+@dataclass
+class Flow:
+    """What travels with the stream through one stage.
+
+    active_BT: tokens that read here (not halted, valid), or None for all. weight_BT: product of the soft weights so far,
+    or None while every weight is 1.
+    """
+
+    active_BT: Tensor | None = None
+    weight_BT: Tensor | None = None
+
+    def decided(self, site: RoutedSite, x_BTD: Tensor, context: Context, carry: Carry) -> Flow:
+        """The flow past a two-way decision at ``context.site``.
+
+        With soft weights everything is computed and weighted, so that gradients flow through the choices not taken
+        too; without them, tokens not chosen are not read.
+        """
+        at = context.at(asked_BT=self.active_BT)
+        decision, state = site(x_BTD, at, carry.router(at.site))
+        carry.keep_router(at.site, state)
+        if decision.weight_BTN is not None:
+            weight_BT = decision.weight_BTN[..., 1]
+            return Flow(self.active_BT, weight_BT if self.weight_BT is None else self.weight_BT * weight_BT)
+        on_BT = decision.choice_BT == 1
+        return Flow(on_BT if self.active_BT is None else self.active_BT & on_BT, self.weight_BT)
+
+
+class Block(nn.Module):
+    """Sublayers of one block, their norms, an optional per-channel output scale and an optional gate."""
+
+    def __init__(self, gene: genome.Block, stage: int, index: int, depths: int, build: ModelBuild) -> None:
+        super().__init__()
+        self.gene, self.stage, self.index = gene, stage, index
+        D, parts = build.d_model, build.parts
+        self.mixers = nn.ModuleList()
+        for sublayer in gene.sublayers:
+            config = parts.config("mixer", sublayer.mixer, sublayer.params)
+            mixer_build = MixerBuild(D, depths, build.backend, parts)
+            self.mixers.append(parts.factory("mixer", sublayer.mixer)(config, mixer_build))
+        count = len(self.mixers)
+        self.norms = nn.ModuleList(
+            rms_norm(D) if gene.norm != "none" else nn.Identity() for _ in range(count)
+        )
+        scaled = gene.norm == "sandwich" or gene.arrangement == "parallel_mean"
+        self.output_norms = nn.ModuleList(rms_norm(D) if scaled else nn.Identity() for _ in range(count))
+        self.scale_raw_D: nn.Parameter | None = None
+        if gene.output_scale is not None:
+            self.scale_raw_D = nn.Parameter(torch.full((D,), float(gene.output_scale.raw)))
+        self.gate: RoutedSite | None = None
+        if gene.gate is not None:
+            self.gate = RoutedSite(gene.gate, f"{stage}.{index}.gate", "gate", 2, build.sizes())
+        self._init_outputs(build.writes)
+
+    def forward(self, h_BTD: Tensor, context: Context, carry: Carry, flow: Flow) -> Tensor:
+        """Return the stream after this block at ``context.depth``; its states are replaced in ``carry``."""
+        first_BTD = self.norms[0](h_BTD)
+        flow = self._gated(first_BTD, context, carry, flow)
+        outer_BTD = h_BTD
+        outputs: list[Tensor] = []
+        for i, mixer in enumerate(self.mixers):
+            site = f"{self.stage}.{self.index}.{context.depth}.{i}"
+            x_BTD = (
+                first_BTD
+                if i == 0
+                else self.norms[i](h_BTD if self.gene.arrangement == "sequential" else outer_BTD)
+            )
+            at = context.at(site=site, asked_BT=flow.active_BT)
+            y_BTD, state = mixer(x_BTD, at, carry.mixer(site), flow.active_BT)
+            carry.keep_mixer(site, state)
+            y_BTD = self._scaled(self.output_norms[i](y_BTD), flow.weight_BT)
+            if self.gene.arrangement == "sequential":
+                h_BTD = h_BTD + y_BTD
+            else:
+                outputs.append(y_BTD)
+        if outputs:
+            total_BTD = torch.stack(outputs).sum(dim=0)
+            h_BTD = outer_BTD + (
+                total_BTD / len(outputs) if self.gene.arrangement == "parallel_mean" else total_BTD
+            )
+        return h_BTD
+
+    def _gated(self, x_BTD: Tensor, context: Context, carry: Carry, flow: Flow) -> Flow:
+        if self.gate is None:
+            return flow
+        site = f"{self.stage}.{self.index}.{context.depth}.gate"
+        return flow.decided(self.gate, x_BTD, context.at(site=site), carry)
+
+    def _scaled(self, y_BTD: Tensor, weight_BT: Tensor | None) -> Tensor:
+        if self.scale_raw_D is not None:
+            assert self.gene.output_scale is not None
+            y_BTD = y_BTD * torch.sigmoid(self.scale_raw_D.clamp(min=self.gene.output_scale.floor))
+        return y_BTD if weight_BT is None else y_BTD * weight_BT[..., None].to(y_BTD.dtype)
+
+    def _init_outputs(self, writes: int) -> None:
+        """Apply ``output_init`` to the matrices that write into the stream, and to nothing else."""
+        if self.gene.output_init == "normal":
+            return
+        factor = 0.0 if self.gene.output_init == "zero" else 1.0 / math.sqrt(writes)
+        with torch.no_grad():
+            for mixer in self.mixers:
+                for name in sorted(mixer.output_parameters()):  # type: ignore[operator]
+                    mixer.get_parameter(name).mul_(factor)

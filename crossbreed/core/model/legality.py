@@ -1,0 +1,79 @@
+"""Whether a genome can be built: every name exists, every setting is legal, every part can stand where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crossbreed.core import genome
+from crossbreed.core.contracts.capabilities import SiteKind
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.errors import ConfigError, MissingCapability
+
+
+def check(architecture: genome.Architecture, parts: Parts) -> None:
+    """Raise one clear error for the first thing that cannot work; allocates nothing.
+
+    UnknownName for a missing plugin, ConfigError for a setting, MissingCapability for a part in the wrong place.
+    """
+    for (s, b, i), sublayer in architecture.sublayers():
+        parts.config("mixer", sublayer.mixer, sublayer.params)
+        if not parts.descriptor("mixer", sublayer.mixer).capabilities.causal:
+            raise MissingCapability(
+                f"mixer {sublayer.mixer!r} at {s}.{b}.{i} is not causal; a language model needs causal mixers"
+            )
+    for stage in architecture.stages:
+        parts.config("depth", stage.depth.name, stage.depth.params)
+    _check_modes(architecture)
+    for where, kind, router in _routers(architecture):
+        choices = len(mode_readers(architecture)) if kind == "mode" else 2
+        _check_router(router, where, kind, choices, parts)
+
+
+def mode_readers(architecture: genome.Architecture) -> list[str]:
+    """Names of the readers that a mode router chooses from, or an empty list."""
+    for _, sublayer in architecture.sublayers():
+        readers = sublayer.params.get("readers") or ()
+        if len(readers) > 1:
+            return [r if isinstance(r, str) else str(r["name"]) for r in readers]
+    return []
+
+
+def _routers(architecture: genome.Architecture) -> Iterator[tuple[str, SiteKind, genome.Router]]:
+    if architecture.mode_router is not None:
+        yield "mode", "mode", architecture.mode_router
+    for s, stage in enumerate(architecture.stages):
+        if stage.halt is not None:
+            yield f"{s}.halt", "halt", stage.halt
+        for b, block in enumerate(stage.blocks):
+            if block.gate is not None:
+                yield f"{s}.{b}.gate", "gate", block.gate
+
+
+def _check_modes(architecture: genome.Architecture) -> None:
+    readers = mode_readers(architecture)
+    if readers and architecture.mode_router is None:
+        raise ConfigError(
+            f"mode_router is missing: a multi-mixer holds the readers {', '.join(readers)} and something must choose"
+        )
+    if architecture.mode_router is not None and not readers:
+        raise ConfigError(
+            f"mode_router {architecture.mode_router.name!r} has nothing to choose: no multi-mixer lists 2 readers or more"
+        )
+
+
+def _check_router(router: genome.Router, where: str, kind: SiteKind, choices: int, parts: Parts) -> None:
+    parts.config("router", router.name, router.params)
+    able = parts.descriptor("router", router.name).capabilities
+    name = f"router {router.name!r} at {where}"
+    if kind not in able.sites:
+        raise MissingCapability(f"{name}: it can stand at {', '.join(able.sites)}, not at a {kind} site")
+    if not able.causal:
+        raise MissingCapability(f"{name} is not causal; its choices would see later tokens in evaluation")
+    if able.max_choices is not None and choices > able.max_choices:
+        raise MissingCapability(
+            f"{name} tells at most {able.max_choices} choices apart, the site has {choices}"
+        )
+    if kind in able.feedback_sites and able.gradient:
+        raise MissingCapability(
+            f"{name} declares both feedback and gradient; feedback cannot be differentiated"
+        )

@@ -1,0 +1,188 @@
+"""A router at its site: forcing, holding a segment's choice, counting, and committing statistics once per step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crossbreed.core import genome
+from crossbreed.core.contracts.capabilities import SiteKind
+from crossbreed.core.contracts.context import Context, Recorder
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
+from crossbreed.core.model.state import without_depth
+
+HELD = "held_B"
+"""Key under which routing keeps the choice of the segment a row is in; -1 before the first token."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where something is decided, as profilers and reports see it."""
+
+    name: str
+    kind: SiteKind
+    choices: int
+    router: str
+    segment: int | None
+
+
+class RoutedSite(nn.Module):
+    """One router where it stands. The router proposes for every token; this layer decides what holds.
+
+    Order of authority: a forced choice, then the choice held for the segment, then the router's own.
+    """
+
+    def __init__(
+        self, gene: genome.Router, name: str, kind: SiteKind, choices: int, sizes: RouterSizes
+    ) -> None:
+        super().__init__()
+        parts = sizes.parts
+        capabilities = parts.descriptor("router", gene.name).capabilities
+        config = parts.config("router", gene.name, gene.params)
+        build = RouterBuild(site=name, kind=kind, d_model=sizes.d_model, vocab=sizes.vocab, choices=choices)
+        self.router = parts.factory("router", gene.name)(config, build)
+        self.name, self.kind, self.choices = name, kind, choices
+        self.segment: int | None = self.router.segment_length()
+        self.feedback = kind in capabilities.feedback_sites
+        self.router_name = gene.name
+        self._pending: list[Mapping[str, Any]] = []
+
+    def forward(
+        self, h_BTD: Tensor, context: Context, state: RouterState | None
+    ) -> tuple[Decision, RouterState | None]:
+        """Decide for every token of a piece; ``context.site`` names this call (with its depth)."""
+        own = None if state is None else {k: v for k, v in state.items() if k != HELD}
+        decision, own = self.router.forward(h_BTD, context, own)
+        self._check(decision, context)
+        held_B = None if state is None else state[HELD]
+        if self.segment is not None:
+            decision, held_B = _hold(decision, context, self.segment, held_B)
+        self._collect(decision, context)
+        decision = _force(decision, context, self.choices)
+        self._record(decision, context)
+        if state is None:
+            return decision, None
+        assert held_B is not None
+        return decision, {**(own or {}), HELD: held_B}
+
+    def init_state(self, batch: int, device: torch.device | str | None) -> RouterState:
+        held_B = torch.full((batch,), -1, dtype=torch.int64, device=device)
+        return {**self.router.init_state(batch, device), HELD: held_B}
+
+    def observe(self, output_BTD: Tensor, context: Context, state: RouterState | None) -> RouterState | None:
+        """Show a feedback router the model's output; what it records in training reaches ``after_step``."""
+        own = None if state is None else {k: v for k, v in state.items() if k != HELD}
+        recorder = Recorder()
+        own = self.router.observe(output_BTD, context.at(recorder=recorder), own)
+        if _counts(context):
+            self._pending += [statistics for _, statistics in recorder.records]
+        return None if state is None else {**(own or {}), HELD: state[HELD]}
+
+    def after_step(self) -> None:
+        """Commit the statistics of the step and forget them."""
+        pending, self._pending = self._pending, []
+        if pending:
+            self.router.after_step(pending)
+
+    def site(self) -> Site:
+        return Site(self.name, self.kind, self.choices, self.router_name, self.segment)
+
+    def _collect(self, decision: Decision, context: Context) -> None:
+        if _counts(context) and decision.statistics:
+            self._pending.append(decision.statistics)
+        for name, loss in decision.losses.items():
+            context.add_loss(name, loss)
+
+    def _record(self, decision: Decision, context: Context) -> None:
+        if context.recorder is None or not context.recorder.open:
+            return
+        asked_BT = context.counted_BT()
+        counts_N = torch.zeros(self.choices, dtype=torch.int64, device=decision.choice_BT.device)
+        counts_N.scatter_add_(0, decision.choice_BT.flatten(), asked_BT.flatten().to(torch.int64))
+        context.record(counts=counts_N)
+
+    def _check(self, decision: Decision, context: Context) -> None:
+        choice_BT = decision.choice_BT
+        if choice_BT.shape != context.positions_BT.shape or choice_BT.dtype != torch.int64:
+            raise ValueError(
+                f"router {self.router_name!r} at {context.site!r} returned choices of shape {tuple(choice_BT.shape)} and "
+                f"{choice_BT.dtype}; it must return int64 of shape {tuple(context.positions_BT.shape)}"
+            )
+        # On a device the range is checked by conformance, since a look from the host would wait for the device.
+        if choice_BT.device.type == "cpu" and not (
+            int(choice_BT.min()) >= 0 and int(choice_BT.max()) < self.choices
+        ):
+            raise ValueError(
+                f"router {self.router_name!r} at {context.site!r} chose outside 0..{self.choices - 1}: "
+                f"{int(choice_BT.min())}..{int(choice_BT.max())}"
+            )
+
+
+@dataclass(frozen=True)
+class RouterSizes:
+    """What every site of one model shares."""
+
+    d_model: int
+    vocab: int
+    parts: Parts
+
+
+def forced_choice(context: Context) -> Tensor | None:
+    """The forced choices of a site, by its full name or by its name without the depth."""
+    if not context.forced:
+        return None
+    exact = context.forced.get(context.site)
+    return exact if exact is not None else context.forced.get(without_depth(context.site))
+
+
+def segment_starts(context: Context, segment: int) -> Tensor:
+    """bool BT: valid tokens at which a segment (or a document) starts."""
+    starts_BT = context.positions_BT % segment == 0
+    return starts_BT if context.valid_BT is None else starts_BT & context.valid_BT
+
+
+def _counts(context: Context) -> bool:
+    return context.training and context.recorder is not None and context.recorder.open
+
+
+def _hold(
+    decision: Decision, context: Context, segment: int, held_B: Tensor | None
+) -> tuple[Decision, Tensor]:
+    """Replace every choice by that of its segment's first token, or by the one held from an earlier piece."""
+    choice_BT = decision.choice_BT
+    starts_BT = segment_starts(context, segment)
+    if held_B is None:
+        held_B = torch.full_like(choice_BT[:, 0], -1)
+    # A row with nothing held decides at its first token, wherever its positions begin.
+    starts_BT = torch.cat([starts_BT[:, :1] | (held_B < 0)[:, None], starts_BT[:, 1:]], dim=1)
+    index_T = torch.arange(choice_BT.shape[1], device=choice_BT.device)
+    last_BT = torch.where(starts_BT, index_T, -1).cummax(dim=1).values
+    from_BT = last_BT.clamp(min=0)
+    inside_BT = last_BT >= 0
+    chosen_BT = torch.where(inside_BT, choice_BT.gather(1, from_BT), held_B[:, None])
+    weight_BTN = decision.weight_BTN
+    if weight_BTN is not None:
+        N = weight_BTN.shape[-1]
+        inherited_BTN = nn.functional.one_hot(chosen_BT, N).to(weight_BTN.dtype)
+        gathered_BTN = weight_BTN.gather(1, from_BT[..., None].expand(-1, -1, N))
+        weight_BTN = torch.where(inside_BT[..., None], gathered_BTN, inherited_BTN)
+    return Decision(chosen_BT, weight_BTN, decision.losses, decision.statistics), chosen_BT[:, -1]
+
+
+def _force(decision: Decision, context: Context, choices: int) -> Decision:
+    """Impose forced choices; the segment's held choice (kept apart) is not touched."""
+    forced_BT = forced_choice(context)
+    if forced_BT is None:
+        return decision
+    free_BT = forced_BT < 0
+    choice_BT = torch.where(free_BT, decision.choice_BT, forced_BT)
+    weight_BTN = decision.weight_BTN
+    if weight_BTN is not None:
+        imposed_BTN = nn.functional.one_hot(choice_BT, choices).to(weight_BTN.dtype)
+        weight_BTN = torch.where(free_BT[..., None], weight_BTN, imposed_BTN)
+    return Decision(choice_BT, weight_BTN, decision.losses, decision.statistics)
