@@ -77,7 +77,10 @@ class Router:
         return {}
 
     def observe(self, output_BTD: Tensor, context: Context, state: RouterState | None) -> RouterState | None:
-        """Feedback routers: see the model's output (after the final norm) on a finished piece of tokens."""
+        """Feedback routers: see the model's output (after the final norm) on a finished piece of tokens.
+
+        What it records in training (``context.record``) reaches ``after_step`` with the statistics of its decisions.
+        """
         return state
 
     def after_step(self, statistics: list[Mapping[str, Any]]) -> None:

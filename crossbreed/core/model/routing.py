@@ -77,10 +77,9 @@ class RoutedSite(nn.Module):
     def observe(self, output_BTD: Tensor, context: Context, state: RouterState | None) -> RouterState | None:
         """Show a feedback router the model's output; what it records in training reaches ``after_step``."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
-        recorder = Recorder()
+        recorder = Recorder(open=_counts(context))
         own = self.router.observe(output_BTD, context.at(recorder=recorder), own)
-        if _counts(context):
-            self._pending += [statistics for _, statistics in recorder.records]
+        self._pending += [statistics for _, statistics in recorder.records]
         return None if state is None else {**(own or {}), HELD: state[HELD]}
 
     def after_step(self) -> None:

@@ -36,8 +36,9 @@ def to_chunks(x_BTHK: Tensor, chunk: int, dtype: torch.dtype) -> Tensor:
     """`(B, T, H, K)` to contiguous `(N, B*H, C, K)`, zeros after the end."""
     B, T, H, K = x_BTHK.shape
     chunks = -(-T // chunk)
-    if T < chunks * chunk:
-        x_BTHK = torch.nn.functional.pad(x_BTHK, (0, 0, 0, 0, 0, chunks * chunk - T))
+    missing = chunks * chunk - T
+    if missing:
+        x_BTHK = torch.nn.functional.pad(x_BTHK, (0, 0, 0, 0, 0, missing))
     x = x_BTHK.reshape(B, chunks, chunk, H, K).permute(1, 0, 3, 2, 4)
     return x.to(dtype, memory_format=torch.contiguous_format).reshape(chunks, B * H, chunk, K)
 

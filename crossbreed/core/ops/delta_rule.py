@@ -77,13 +77,20 @@ def gated_delta_rule(
     dtype = compute_dtype(v_BTHV)
     scale = K**-0.5 if scale is None else scale
     with torch.autocast(v_BTHV.device.type, enabled=False):
+        if T == 1:
+            return gated_delta_rule_recurrent(
+                q_BTHK,
+                k_BTHK,
+                v_BTHV,
+                log_decay_BTH,
+                beta_BTH,
+                state_BHKV=state_BHKV,
+                valid_BT=valid_BT,
+                reset_BT=reset_BT,
+                scale=scale,
+            )
         if state_BHKV is None:
             state_BHKV = v_BTHV.new_zeros(B, H, K, v_BTHV.shape[-1], dtype=dtype)
-        if T == 1:
-            inputs = (x[:, 0] for x in (q_BTHK, k_BTHK, v_BTHV, log_decay_BTH, beta_BTH))
-            valid_B, reset_B = (None if m is None else m[:, 0] for m in (valid_BT, silence(valid_BT, reset_BT)))
-            o_BHV, state_BHKV = _step(*inputs, state_BHKV.to(dtype), valid_B, reset_B, scale)
-            return o_BHV.unsqueeze(1), state_BHKV
         if valid_BT is not None:
             log_decay_BTH = log_decay_BTH.masked_fill(~valid_BT.unsqueeze(-1), 0.0)
             beta_BTH = beta_BTH.masked_fill(~valid_BT.unsqueeze(-1), 0.0)
@@ -125,9 +132,17 @@ def gated_delta_rule_recurrent(
     state_BHKV, outputs = state_BHKV.to(dtype), []
     reset_BT = silence(valid_BT, reset_BT)
     for t in range(T):
-        inputs = (x[:, t] for x in (q_BTHK, k_BTHK, v_BTHV, log_decay_BTH, beta_BTH))
-        valid_B, reset_B = (None if m is None else m[:, t] for m in (valid_BT, reset_BT))
-        o_BHV, state_BHKV = _step(*inputs, state_BHKV, valid_B, reset_B, scale)
+        o_BHV, state_BHKV = _step(
+            q_BTHK[:, t],
+            k_BTHK[:, t],
+            v_BTHV[:, t],
+            log_decay_BTH[:, t],
+            beta_BTH[:, t],
+            state_BHKV,
+            None if valid_BT is None else valid_BT[:, t],
+            None if reset_BT is None else reset_BT[:, t],
+            scale,
+        )
         outputs.append(o_BHV)
     return torch.stack(outputs, 1), state_BHKV
 
@@ -179,7 +194,7 @@ class _GatedDeltaRule(torch.autograd.Function):
         V, C = v_BTHV.shape[-1], chunk
         dtype = compute_dtype(v_BTHV)
         decays = chunk_decays(log_decay_BTH, reset_BT, C, dtype)
-        q = to_chunks(q_BTHK, C, dtype).mul_(scale)
+        q = to_chunks(q_BTHK, C, dtype) * scale
         k = to_chunks(k_BTHK, C, dtype)
         v = to_chunks(v_BTHV, C, dtype)
         beta = to_chunks(beta_BTH.unsqueeze(-1), C, dtype)
@@ -202,7 +217,9 @@ class _GatedDeltaRule(torch.autograd.Function):
         before = states[:-1]
         y = values - old_reads @ before
         o = (q @ before).mul_(head).add_(read @ y)
-        ctx.save_for_backward(qk, w, beta, decays.pair_NMCC, head, tail, scores, solve, solved, carry, states, y)
+        ctx.save_for_backward(
+            qk, w, beta, decays.pair_NMCC, head, tail, scores, solve, solved, carry, states, y
+        )
         ctx.sizes, ctx.scale = (B, T), scale
         ctx.dtypes = [x.dtype for x in (q_BTHK, k_BTHK, v_BTHV, log_decay_BTH, beta_BTH, state_BHKV)]
         return from_chunks(o, B, T).to(v_BTHV.dtype), states[-1].reshape(B, H, K, V).clone()
@@ -249,10 +266,15 @@ class _GatedDeltaRule(torch.autograd.Function):
 
 
 def _check(
-    q_BTHK: Tensor, k_BTHK: Tensor, v_BTHV: Tensor, log_decay_BTH: Tensor, beta_BTH: Tensor, state_BHKV: Tensor | None
+    q_BTHK: Tensor,
+    k_BTHK: Tensor,
+    v_BTHV: Tensor,
+    log_decay_BTH: Tensor,
+    beta_BTH: Tensor,
+    state_BHKV: Tensor | None,
 ) -> None:
     B, T, H, K = k_BTHK.shape
-    wanted = {
+    wanted: dict[str, tuple[Tensor, tuple[int, ...]]] = {
         "q": (q_BTHK, (B, T, H, K)),
         "v": (v_BTHV, (B, T, H, v_BTHV.shape[-1])),
         "log_decay": (log_decay_BTH, (B, T, H)),

@@ -107,9 +107,15 @@ def ssd_recurrent(
     state_BHKV, outputs = state_BHKV.to(dtype), []
     reset_BT = silence(valid_BT, reset_BT)
     for t in range(T):
-        inputs = (x[:, t] for x in (q_BTQK, k_BTGK, v_BTHV, log_decay_BTH))
-        valid_B, reset_B = (None if m is None else m[:, t] for m in (valid_BT, reset_BT))
-        o_BHV, state_BHKV = ssd_step(*inputs, state_BHKV, valid_B=valid_B, reset_B=reset_B)
+        o_BHV, state_BHKV = ssd_step(
+            q_BTQK[:, t],
+            k_BTGK[:, t],
+            v_BTHV[:, t],
+            log_decay_BTH[:, t],
+            state_BHKV,
+            valid_B=None if valid_BT is None else valid_BT[:, t],
+            reset_B=None if reset_BT is None else reset_BT[:, t],
+        )
         outputs.append(o_BHV)
     return torch.stack(outputs, 1), state_BHKV
 
@@ -210,7 +216,9 @@ class _SSD(torch.autograd.Function):
         grad_q = (grad_raw @ k).add_(old_reads @ states[:-1].mT.contiguous())
         written = (v.view(N, M, C, r, V) * tail).view(N, M, C, r * V)
         grad_k = (grad_raw.mT @ q).add_(written @ after.mT.contiguous())
-        reads, writes = ((x * y).sum(-1).mT.reshape(N, M * r, C) for x, y in ((grad_o, o), (grad_v, v.view_as(o))))
+        reads, writes = (
+            (x * y).sum(-1).mT.reshape(N, M * r, C) for x, y in ((grad_o, o), (grad_v, v.view_as(o)))
+        )
         ends = (after * states[1:]).view(N, M, -1, r, V).sum((2, 4)).view(N, M * r)
         grad_log = log_decay_gradient(reads, writes, ends)
         grads = [
@@ -240,7 +248,7 @@ def _heads_apart(state: Tensor, batch: int, heads: int, values: int) -> Tensor:
     """The inverse of `_side_by_side`, as a tensor of its own."""
     M, K, _ = state.shape
     apart = state.view(M, K, batch * heads // M, values).transpose(1, 2)
-    return apart.reshape(batch, heads, K, values).clone(memory_format=torch.contiguous_format)
+    return apart.clone(memory_format=torch.contiguous_format).view(batch, heads, K, values)
 
 
 def _check(
@@ -254,7 +262,7 @@ def _check(
             raise ConfigError(
                 f"{name} has shape {tuple(tensor.shape)}; values {(B, T, H, V)} need ({B}, {T}, a divisor of {H}, {K})."
             )
-    wanted = {"log_decay": (log_decay_BTH, (B, T, H))}
+    wanted: dict[str, tuple[Tensor, tuple[int, ...]]] = {"log_decay": (log_decay_BTH, (B, T, H))}
     if state_BHKV is not None:
         wanted["state"] = (state_BHKV, (B, H, K, V))
     for name, (tensor, shape) in wanted.items():
