@@ -1,0 +1,137 @@
+"""Softmax attention over key slots, with grouped queries, windows and arbitrary visibility."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from crossbreed.core.errors import ConfigError
+
+
+def causal_mask(
+    tokens: int, slots: int, window: int | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """`visible_TS`: query t sits at slot `slots - tokens + t` and sees the slots up to it, itself included.
+
+    With a window it sees the last `window` of those only.
+    """
+    if window is not None and window < 1:
+        raise ConfigError(f"window is {window}; a query sees at least its own slot, so it must be 1 or more.")
+    query_T1 = torch.arange(slots - tokens, slots, device=device).unsqueeze(1)
+    slot_1S = torch.arange(slots, device=device).unsqueeze(0)
+    visible_TS = slot_1S <= query_T1
+    return visible_TS if window is None else visible_TS & (slot_1S > query_T1 - window)
+
+
+def attention(
+    q_BTHK: Tensor,
+    k_BSGK: Tensor,
+    v_BSGV: Tensor,
+    *,
+    visible_BTS: Tensor | None = None,
+    causal: bool = True,
+    window: int | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of T queries over S slots (Vaswani et al., 2017, eq. 1); consecutive query heads share a group.
+
+    Args:
+        q_BTHK: queries; H is a multiple of the groups G.
+        k_BSGK, v_BSGV: keys and values.
+        visible_BTS: which slots each query sees. When given it replaces `causal` and `window`.
+        causal: queries are the last T of the S slots, each sees the slots up to its own.
+        window: with `causal`, how many slots a query sees, its own included.
+        scale: of the scores; 1/sqrt(K) when None.
+
+    Returns:
+        `o_BTHV`; zero for a query that sees nothing.
+
+    Raises:
+        ConfigError: shapes that do not fit, or a window without `causal`.
+    """
+    _check(q_BTHK, k_BSGK, v_BSGV, visible_BTS, causal, window)
+    T, S = q_BTHK.shape[1], k_BSGK.shape[1]
+    sees_BT = None
+    lower_triangle = False
+    if visible_BTS is not None:
+        # A row without a slot is a softmax of nothing. It looks everywhere instead, and its output is cleared.
+        sees_BT = visible_BTS.any(-1)
+        visible = (visible_BTS | ~sees_BT.unsqueeze(-1)).unsqueeze(1)
+    elif not causal:
+        visible = None
+    elif T == 1:
+        visible = None
+        if window is not None and window < S:
+            k_BSGK, v_BSGV = k_BSGK[:, S - window :], v_BSGV[:, S - window :]
+    elif T == S and (window is None or window >= S):
+        visible, lower_triangle = None, True
+    else:
+        visible = causal_mask(T, S, window, q_BTHK.device)
+    o_BHTV = F.scaled_dot_product_attention(
+        q_BTHK.transpose(1, 2),
+        k_BSGK.transpose(1, 2),
+        v_BSGV.transpose(1, 2),
+        attn_mask=visible,
+        is_causal=lower_triangle,
+        scale=scale,
+        enable_gqa=q_BTHK.shape[2] != k_BSGK.shape[2],
+    )
+    o_BTHV = o_BHTV.transpose(1, 2)
+    return o_BTHV if sees_BT is None else o_BTHV.masked_fill(~sees_BT[:, :, None, None], 0.0)
+
+
+def attention_reference(
+    q_BTHK: Tensor,
+    k_BSGK: Tensor,
+    v_BSGV: Tensor,
+    *,
+    visible_BTS: Tensor | None = None,
+    causal: bool = True,
+    window: int | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """`attention` written out in the dtype of its inputs: the reference of every faster path."""
+    _check(q_BTHK, k_BSGK, v_BSGV, visible_BTS, causal, window)
+    B, T, H, K = q_BTHK.shape
+    S, G = k_BSGK.shape[1:3]
+    scale = K**-0.5 if scale is None else scale
+    if visible_BTS is None:
+        everything = torch.ones(T, S, dtype=torch.bool, device=q_BTHK.device)
+        visible_BTS = (causal_mask(T, S, window, q_BTHK.device) if causal else everything).expand(B, T, S)
+    q_BTGrK = q_BTHK.reshape(B, T, G, H // G, K)
+    scores_BGrTS = torch.einsum("btgrk,bsgk->bgrts", q_BTGrK, k_BSGK) * scale
+    hidden_BTS = ~visible_BTS
+    blind_BT = hidden_BTS.all(-1)
+    scores_BGrTS = scores_BGrTS.masked_fill((hidden_BTS & ~blind_BT[..., None])[:, None, None], -torch.inf)
+    weights_BGrTS = scores_BGrTS.softmax(-1).masked_fill(blind_BT[:, None, None, :, None], 0.0)
+    return torch.einsum("bgrts,bsgv->btgrv", weights_BGrTS, v_BSGV).reshape(B, T, H, -1)
+
+
+def _check(
+    q_BTHK: Tensor,
+    k_BSGK: Tensor,
+    v_BSGV: Tensor,
+    visible_BTS: Tensor | None,
+    causal: bool,
+    window: int | None,
+) -> None:
+    B, T, H, K = q_BTHK.shape
+    S, G = k_BSGK.shape[1:3]
+    if k_BSGK.shape != (B, S, G, K) or v_BSGV.shape[:3] != (B, S, G) or H % G:
+        raise ConfigError(
+            f"queries {tuple(q_BTHK.shape)}, keys {tuple(k_BSGK.shape)} and values {tuple(v_BSGV.shape)} do not fit; "
+            "batch, slots and key size must agree and the query heads be a multiple of the key/value heads."
+        )
+    if visible_BTS is not None:
+        if visible_BTS.shape != (B, T, S):
+            raise ConfigError(f"visible has shape {tuple(visible_BTS.shape)}; the rule is {(B, T, S)}.")
+        return
+    if causal and T > S:
+        raise ConfigError(
+            f"{T} causal queries over {S} slots; every query needs its own slot, so T is at most S."
+        )
+    if window is not None and not causal:
+        raise ConfigError(f"window is {window} without causal; a window counts back from a query's own slot.")
+    if window is not None and window < 1:
+        raise ConfigError(f"window is {window}; a query sees at least its own slot, so it must be 1 or more.")

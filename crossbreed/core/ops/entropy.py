@@ -1,0 +1,122 @@
+"""What a model's output head says, in pieces over tokens: its entropy, and its cross-entropy against labels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.chunks import compute_dtype
+
+PIECE_ELEMENTS = 1 << 22
+"""Logits held at a time when no piece is given: 16 MiB in fp32."""
+
+
+def normalised_entropy(h_BTD: Tensor, weight_VD: Tensor, *, piece: int | None = None) -> Tensor:
+    """Entropy of softmax(h weight^T) over its greatest value: -sum p ln(p + 1e-10) / ln V (AMOR, arXiv 2602.13215).
+
+    Args:
+        h_BTD: hidden states as the output head reads them.
+        weight_VD: the output head.
+        piece: tokens whose logits are held at a time; chosen to hold 4 million logits when None.
+
+    Returns:
+        `entropy_BT` in 0..1, fp32 (float64 for float64 inputs), without gradient.
+
+    Raises:
+        ConfigError: a vocabulary of one, whose entropy has no scale, or a piece below 1.
+    """
+    vocab = weight_VD.shape[0]
+    if vocab < 2:
+        raise ConfigError(
+            f"the output head has {vocab} rows; normalised entropy needs a vocabulary of at least 2."
+        )
+    piece = _piece(piece, vocab)
+    with torch.no_grad():
+        pieces = []
+        for h_nD in h_BTD.flatten(0, 1).split(piece):
+            p_nV = F.linear(h_nD, weight_VD).to(compute_dtype(h_BTD)).softmax(-1)
+            pieces.append(-(p_nV * (p_nV + 1e-10).log_()).sum(-1))
+        entropy_N = torch.cat(pieces).div_(math.log(vocab)).clamp_(0.0, 1.0)
+    return entropy_N.view(h_BTD.shape[:2])
+
+
+def linear_cross_entropy(
+    h_ND: Tensor, weight_VD: Tensor, labels_N: Tensor, *, ignore_index: int = -100, piece: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cross-entropy of `softmax(h weight^T)`, summed over scored rows, without ever holding N x V logits.
+
+    The forward pass computes the gradients of each piece while its logits are there; the backward pass scales them.
+
+    Args:
+        h_ND: hidden states, one row a token.
+        weight_VD: the output head.
+        labels_N: a class a row; rows labelled `ignore_index` count for nothing.
+        piece: rows whose logits are held at a time; chosen to hold 4 million logits when None.
+
+    Returns:
+        The summed loss (nats; fp32, float64 for float64 inputs), the number of scored rows and the number of them
+        whose greatest logit is the label. No scored rows give 0, 0, 0.
+
+    Raises:
+        ConfigError: numbers of rows and labels that differ, or a piece below 1.
+    """
+    if labels_N.shape != h_ND.shape[:1]:
+        raise ConfigError(f"labels have shape {tuple(labels_N.shape)}; {h_ND.shape[0]} rows need one each.")
+    piece = _piece(piece, weight_VD.shape[0])
+    loss, count, correct = _LinearCrossEntropy.apply(h_ND, weight_VD, labels_N, ignore_index, piece)
+    return loss, count, correct
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, h_ND: Tensor, weight_VD: Tensor, labels_N: Tensor, ignore_index: int, piece: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = compute_dtype(h_ND)
+        wants_h, wants_weight = ctx.needs_input_grad[:2]
+        loss = torch.zeros((), dtype=dtype, device=h_ND.device)
+        count, correct = torch.zeros_like(labels_N[:1].sum()), torch.zeros_like(labels_N[:1].sum())
+        grad_h = torch.empty_like(h_ND) if wants_h else None
+        grad_weight = torch.zeros_like(weight_VD, dtype=dtype) if wants_weight else None
+        for start in range(0, h_ND.shape[0], piece):
+            rows = slice(start, start + piece)
+            h_nD, labels_n = h_ND[rows], labels_N[rows]
+            scored_n = labels_n != ignore_index
+            target_n1 = labels_n.masked_fill(~scored_n, 0).unsqueeze(1)
+            narrow_nV = F.linear(h_nD, weight_VD)
+            logits_nV = narrow_nV.to(dtype)
+            total_n1 = logits_nV.logsumexp(-1, keepdim=True)
+            loss += (total_n1 - logits_nV.gather(1, target_n1)).squeeze(1).masked_fill(~scored_n, 0.0).sum()
+            count += scored_n.sum()
+            correct += ((logits_nV.argmax(-1) == labels_n) & scored_n).sum()
+            if wants_h or wants_weight:
+                grad_nV = (logits_nV - total_n1).exp_()
+                grad_nV.scatter_add_(1, target_n1, grad_nV.new_full(target_n1.shape, -1.0))
+                grad_nV = grad_nV.masked_fill_(~scored_n.unsqueeze(1), 0.0).to(narrow_nV.dtype)
+            if grad_h is not None:
+                grad_h[rows] = grad_nV @ weight_VD
+            if grad_weight is not None:
+                grad_weight += grad_nV.mT @ h_nD
+        ctx.mark_non_differentiable(count, correct)
+        ctx.save_for_backward(grad_h, None if grad_weight is None else grad_weight.to(weight_VD.dtype))
+        return loss, count, correct
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (None if grad is None else grad * grad_loss.to(grad.dtype) for grad in ctx.saved_tensors)
+        return *scaled, None, None, None
+
+
+def _piece(piece: int | None, vocab: int) -> int:
+    if piece is None:
+        return max(1, PIECE_ELEMENTS // vocab)
+    if piece < 1:
+        raise ConfigError(f"piece is {piece}; it must be at least 1.")
+    return piece

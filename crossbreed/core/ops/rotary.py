@@ -1,0 +1,41 @@
+"""Rotary position embedding (Su et al., RoFormer, 2021, eq. 34), in the half-rotation layout of Llama."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.chunks import compute_dtype
+
+
+def rotary(x_BTHK: Tensor, positions_BT: Tensor, theta: float = 10000.0, fraction: float = 1.0) -> Tensor:
+    """Rotate channel i against channel i + R/2 by `position * theta^(-2i/R)`, R = fraction * K channels in all.
+
+    Args:
+        x_BTHK: queries or keys.
+        positions_BT: any integers; there is no table, so no longest position.
+        theta: base of the wavelengths.
+        fraction: share of the channels that rotates; the rest passes through.
+
+    Returns:
+        A tensor like `x_BTHK`. Angles are fp32, float64 for float64 inputs.
+
+    Raises:
+        ConfigError: a fraction outside 0..1, or one that rotates an odd number of channels.
+    """
+    K = x_BTHK.shape[-1]
+    if not 0.0 <= fraction <= 1.0:
+        raise ConfigError(f"fraction is {fraction}; it must lie in 0..1.")
+    rotated = int(K * fraction)
+    if rotated % 2:
+        raise ConfigError(
+            f"fraction {fraction} of a head of {K} rotates {rotated} channels; they must be even."
+        )
+    dtype = compute_dtype(x_BTHK)
+    exponent = torch.arange(0, rotated, 2, device=x_BTHK.device, dtype=dtype) / max(rotated, 1)
+    angle_BT1R = (positions_BT.to(dtype).unsqueeze(-1) * theta**-exponent).unsqueeze(2)
+    cos, sin = angle_BT1R.cos(), angle_BT1R.sin()
+    first, second = x_BTHK[..., :rotated].to(dtype).chunk(2, -1)
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x_BTHK.dtype)
+    return turned if rotated == K else torch.cat((turned, x_BTHK[..., rotated:]), -1)
