@@ -1,0 +1,5 @@
+"""``python -m crossbreed``."""
+
+from crossbreed.cli import main
+
+main()

@@ -1,0 +1,49 @@
+"""The Typer application: names of commands with their examples, and nothing heavy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from crossbreed import __version__
+from crossbreed.cli.doctor import doctor
+from crossbreed.cli.init import init
+from crossbreed.cli.options import examples
+from crossbreed.cli.plugins import plugins
+from crossbreed.cli.show import show
+from crossbreed.cli.tasks import tasks
+
+app = typer.Typer(
+    name="crossbreed",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"crossbreed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Breed hybrid sequence models under one budget, and see which survive."""
+
+
+app.command(epilog=examples("crossbreed plugins", "crossbreed plugins --plugin my_router.py --json"))(plugins)
+app.command(epilog=examples("crossbreed init", "crossbreed init studies/first.yaml"))(init)
+app.command(
+    epilog=examples(
+        "crossbreed show genome.yaml --tokens 4096", "crossbreed show 3f9a2c --db crossbreed.db --json"
+    )
+)(show)
+app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --json"))(doctor)
+app.add_typer(tasks)

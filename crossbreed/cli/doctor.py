@@ -1,0 +1,182 @@
+"""``crossbreed doctor``: which devices, backends and services work here, and the fix for each that does not."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import typer
+from rich.markup import escape
+
+from crossbreed import __version__
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.output import data_console, print_json, size, table
+from crossbreed.core.errors import StorageError
+from crossbreed.core.host import Registry
+
+State = Literal["ok", "absent", "broken"]
+LIBRARIES = ("torch", "ray", "optuna", "streamlit", "plotly", "sqlalchemy", "alembic", "pydantic", "pluggy")
+KERNELS = {
+    "flash_attn": ("flash_attn", "pip install 'crossbreed[cuda]'"),
+    "mamba_ssm": ("mamba_ssm", "pip install 'crossbreed[cuda]'"),
+    "fla": ("fla", "pip install 'crossbreed[cuda]'"),
+    "triton": ("triton", "pip install 'crossbreed[cuda]'"),
+}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. ``fix`` says what to do when it is not ok; ``required`` ones make the command exit 1."""
+
+    area: str
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+    required: bool = False
+
+
+def doctor(db: Db = DEFAULT_DB, plugin: Plugins = None, json: Json = False, debug: Debug = False) -> None:
+    """Check devices, backends, libraries and services, and name the fix for each that does not work.
+
+    Exit code 1 when something that every search needs is broken; optional parts may be absent.
+    """
+    registry = registry_of(plugin)
+    checks = [
+        *_python(),
+        *_libraries(),
+        *_devices(),
+        *_kernels(),
+        *_programs(),
+        *_plugins(registry),
+        *_database(db),
+    ]
+    if json:
+        print_json("doctor", {"checks": [asdict(check) for check in checks]})
+    else:
+        listed = table("", ["", "what", "state", "found", "fix"])
+        for check in checks:
+            fix = "" if check.state == "ok" else check.fix
+            listed.add_row(
+                check.area, escape(check.name), MARKS[check.state], escape(check.detail), escape(fix)
+            )
+        data_console().print(listed)
+    if any(check.required and check.state != "ok" for check in checks):
+        raise typer.Exit(1)
+
+
+def _python() -> Iterator[Check]:
+    yield Check("python", "python", "ok", f"{platform.python_version()} ({sys.executable})", required=True)
+    yield Check("python", "crossbreed", "ok", __version__, required=True)
+
+
+def _libraries() -> Iterator[Check]:
+    for name in LIBRARIES:
+        yield _importable("library", name, name, f"pip install {name}", required=True)
+
+
+def _importable(area: str, name: str, module: str, fix: str, required: bool = False) -> Check:
+    """Import a module for real: an installed library may still be unusable (a wrong CUDA, a missing system library)."""
+    if importlib.util.find_spec(module) is None:
+        return Check(area, name, "absent", "not installed", fix, required)
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        return Check(
+            area, name, "broken", f"{type(error).__name__}: {error}", f"reinstall it: {fix}", required
+        )
+    try:
+        found = version(module)
+    except PackageNotFoundError:
+        found = "imports"
+    return Check(area, name, "ok", found, required=required)
+
+
+def _devices() -> Iterator[Check]:
+    try:
+        import torch
+    except ImportError as error:
+        yield Check("device", "cpu", "broken", f"torch does not import: {error}", "pip install torch", True)
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Check(
+        "device", "cpu", "ok", f"{cores} cores, torch uses {torch.get_num_threads()} threads", required=True
+    )
+    if not torch.cuda.is_available():
+        why = (
+            "this torch is built without CUDA" if torch.version.cuda is None else "no CUDA device is visible"
+        )
+        yield Check(
+            "device",
+            "cuda",
+            "absent",
+            why,
+            "see the GPU section of the README; everything also runs on a CPU",
+        )
+        return
+    for index in range(torch.cuda.device_count()):
+        seen = torch.cuda.get_device_properties(index)
+        detail = f"{seen.name}, {size(seen.total_memory)}, compute {seen.major}.{seen.minor}"
+        try:
+            torch.ones(8, device=f"cuda:{index}").sum().item()
+        except RuntimeError as error:
+            fix = "check the driver with nvidia-smi"
+            yield Check("device", f"cuda:{index}", "broken", f"{detail}: {error}", fix)
+        else:
+            yield Check("device", f"cuda:{index}", "ok", detail)
+
+
+def _kernels() -> Iterator[Check]:
+    yield Check("backend", "reference", "ok", "plain PyTorch, on every device", required=True)
+    for name, (module, fix) in KERNELS.items():
+        yield _importable("backend", name, module, f"{fix} (needs a CUDA device)")
+
+
+def _programs() -> Iterator[Check]:
+    wanted = os.environ.get("CHROMIUM")
+    found = shutil.which(wanted) if wanted else next(filter(None, map(shutil.which, BROWSERS)), None)
+    fix = "install the package chromium, or set CHROMIUM (tests of the dashboard only)"
+    yield Check("program", "chromium", "ok" if found else "absent", found or "not on PATH", fix)
+    servers = [Path(path) for path in filter(None, [shutil.which("postgres")])]
+    servers += sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    fix = "install the package postgresql (tests of the storage only), or give --db the URL of a server"
+    state: State = "ok" if servers else "absent"
+    yield Check("program", "postgres", state, str(servers[0]) if servers else "not on PATH", fix)
+    fix = "pip install 'crossbreed[postgres]'"
+    yield _importable("library", "psycopg", "psycopg", f"{fix} (for a PostgreSQL database)")
+
+
+def _plugins(registry: Registry) -> Iterator[Check]:
+    total = sum(len(entries) for entries in registry.entries.values())
+    yield Check("plugins", "usable", "ok", f"{total} names of {len(registry.owners)} plugins")
+    for problem in registry.problems:
+        fix = "see its traceback with `crossbreed plugins`"
+        yield Check("plugins", problem.owner.name, "broken", problem.message, fix, problem.owner.builtin)
+
+
+def _database(db: str) -> Iterator[Check]:
+    from crossbreed.storage.database import Database
+    from crossbreed.storage.locations import parse_url, redacted
+
+    place = parse_url(db)
+    if place.get_backend_name() == "sqlite" and not Path(str(place.database)).exists():
+        yield Check("storage", "database", "absent", redacted(db), "`crossbreed search` makes it")
+        return
+    try:
+        Database.open(db, read_only=True).close()
+    except StorageError as error:
+        yield Check(
+            "storage", "database", "broken", str(error), "name another place with --db", required=True
+        )
+    else:
+        yield Check("storage", "database", "ok", redacted(db))

@@ -1,0 +1,78 @@
+"""GENOME arguments: a file, or a hash prefix of an architecture in the database; and what a genome costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from rich.tree import Tree
+
+from crossbreed.core.contracts.cost import CostModel
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import Architecture, Router, from_yaml
+from crossbreed.core.host import Registry
+
+COST_MODEL = "analytic"
+
+
+def read_genome(text: str, db: str, registry: Registry) -> Architecture:
+    """The canonical architecture that a GENOME argument names.
+
+    Raises ConfigError when it is neither a readable file nor a hash prefix (4 to 64 hex digits) found in ``db``.
+    """
+    path = Path(text)
+    if path.is_file():
+        try:
+            content = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"genome file {text!r} cannot be read: {error}.") from error
+        return registry.canonical(from_yaml(content, where=text))
+    raise ConfigError(f"genome {text!r} is neither a file nor a hash prefix of 4 to 64 hex digits.")
+
+
+def cost_model(registry: Registry) -> CostModel:
+    """The cost model whose numbers budgets use."""
+    config = registry.config("cost", COST_MODEL, {})
+    model: CostModel = registry.factory("cost", COST_MODEL)(config, registry)
+    return model
+
+
+def tree(architecture: Architecture) -> Tree:
+    """The genome as a tree: stages, blocks, sublayers, and the routers where they stand."""
+    tied = "tied" if architecture.tie_embeddings else "untied"
+    root = Tree(Text(f"vocab {architecture.vocab}, d_model {architecture.d_model}, {tied} embeddings"))
+    if architecture.mode_router is not None:
+        root.add(Text(f"mode router: {_router(architecture.mode_router)}"))
+    for s, stage in enumerate(architecture.stages):
+        depth = f"{stage.depth.name} x {stage.depth.repeats}{_params(stage.depth.params)}"
+        branch = root.add(Text(f"stage {s}: {depth}{', entry norm' if stage.entry_norm else ''}"))
+        if stage.halt is not None:
+            branch.add(Text(f"halt: {_router(stage.halt)}"))
+        for b, block in enumerate(stage.blocks):
+            leaf = branch.add(Text(f"block {b}: {block.arrangement}, norm {block.norm}"))
+            if block.gate is not None:
+                leaf.add(Text(f"gate: {_router(block.gate)}"))
+            for sublayer in block.sublayers:
+                leaf.add(Text(f"{sublayer.mixer}{_params(sublayer.params)}"))
+    if architecture.final_norm:
+        root.add(Text("final norm"))
+    return root
+
+
+def _router(router: Router) -> str:
+    return f"{router.name}{_params(router.params)}"
+
+
+def _params(params: dict[str, Any]) -> str:
+    shown = ", ".join(f"{key}={_short(value)}" for key, value in params.items() if value is not None)
+    return f" ({shown})" if shown else ""
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key}={_short(item)}" for key, item in value.items() if item not in (None, {}))
+        return "{" + inner + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_short(item) for item in value) + "]"
+    return str(value)

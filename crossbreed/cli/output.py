@@ -1,0 +1,104 @@
+"""How commands speak: data on stdout (tables or JSON), logs on stderr, and numbers that people can read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+WIDE = 220
+"""Columns of a table that goes into a file or a pipe, where no window limits it."""
+
+
+def data_console() -> Console:
+    """Stdout: tables and trees."""
+    free = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=WIDE if free else None, highlight=False)
+
+
+def log_console() -> Console:
+    """Stderr: progress and notes."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(command: str, payload: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, named by its schema (``cli/schemas/<command>.json``). Not-a-numbers become null."""
+    document = {"schema": f"crossbreed/{command}/1", **payload}
+    print(json.dumps(_finite(document), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def table(title: str, columns: Iterable[str | tuple[str, str]], caption: str | None = None) -> Table:
+    """An empty table; a column is its heading, or (heading, justification)."""
+    made = Table(
+        title=title,
+        caption=caption,
+        box=SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        pad_edge=False,
+    )
+    for column in columns:
+        heading, justify = column if isinstance(column, tuple) else (column, "left")
+        made.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return made
+
+
+def si(value: float | None, digits: int = 3) -> str:
+    """A count with a decimal prefix: 1234567 -> ``1.23M``; an unknown one is a dash."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    magnitude = abs(value)
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if magnitude >= limit:
+            return (
+                f"{value / limit:.{digits}g}{suffix}"
+                if magnitude < 1000 * limit
+                else f"{value / limit:.0f}{suffix}"
+            )
+    return f"{value:.{digits}g}"
+
+
+def size(bytes_: float | None) -> str:
+    """Bytes with a binary prefix: 1536 -> ``1.5 KiB``."""
+    if bytes_ is None:
+        return "-"
+    value = float(bytes_)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
+def percent(share: float | None) -> str:
+    """A signed share: 0.0123 -> ``+1.23%``."""
+    return "-" if share is None else f"{share:+.2%}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: 75 -> ``1 min 15 s``."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,113 @@
+"""``crossbreed show``: a genome and what it costs, without building weights."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+
+from crossbreed.cli.genomes import cost_model, read_genome, tree
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.output import data_console, print_json, si, size, table
+from crossbreed.core.genome import digest, to_yaml
+from crossbreed.core.ledger import CHUNK, Ledger, Shape
+
+CONVENTIONS = (
+    "One multiply-add is 2 FLOPs; matrix products, scores, recurrences, convolutions and probes count. Algorithmic FLOPs "
+    f"take the causal half exactly and recurrences in chunks of {CHUNK}; executed FLOPs are what the reference path issues. "
+    "Training is forward plus backward. Training and prefill are the mean over the sequence, decode is the next token after "
+    "the whole context. Rates are nominal: conditional work is charged at its share of tokens where it skips time."
+)
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+def show(
+    genome: Annotated[
+        str, typer.Argument(metavar="GENOME", help="A genome file, or a hash prefix in the database.")
+    ],
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens in a sequence, for the ledger.")] = 1024,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences in a batch, for the ledger.")] = 1,
+    dtype: Annotated[
+        Dtype, typer.Option(help="Type of weights and activations, for the ledger.")
+    ] = "float32",
+    db: Db = DEFAULT_DB,
+    plugin: Plugins = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a genome in its canonical form, as a tree, and its ledger. Builds no weights."""
+    registry = registry_of(plugin)
+    architecture = read_genome(genome, db, registry)
+    ledger = cost_model(registry).estimate(architecture, Shape(batch, tokens, dtype))
+    if json:
+        print_json(
+            "show",
+            {
+                "hash": digest(architecture),
+                "architecture": architecture.model_dump(mode="json"),
+                "ledger": ledger.as_dict(),
+                "identities": registry.identities(architecture),
+            },
+        )
+        return
+    console = data_console()
+    console.print(f"[bold]hash[/] {digest(architecture)}")
+    console.print(escape(to_yaml(architecture)))
+    console.print(tree(architecture))
+    print_ledger(ledger)
+
+
+def print_ledger(ledger: Ledger) -> None:
+    """The ledger as two tables, totals and parts, with the conventions under them."""
+    console = data_console()
+    totals = table(
+        f"Ledger at {ledger.batch} x {ledger.tokens} tokens in {ledger.dtype}",
+        ["per token", ("algorithmic FLOPs", "right"), ("executed FLOPs", "right")],
+    )
+    for phase, name in (
+        ("training", "training (forward + backward)"),
+        ("prefill", "prefill"),
+        ("decode", "decode"),
+    ):
+        counts = asdict(ledger)
+        totals.add_row(
+            name,
+            si(counts[f"{phase}_flops_per_token"], 4),
+            si(counts[f"executed_{phase}_flops_per_token"], 4),
+        )
+    console.print(totals)
+    amounts = table("", ["quantity", ("amount", "right")])
+    amounts.add_row("parameters (tied once)", f"{ledger.parameters:,}")
+    amounts.add_row("parameters one token uses", f"{ledger.active_parameters:,}")
+    amounts.add_row("parameters without embeddings", f"{ledger.non_embedding_parameters:,}")
+    amounts.add_row("weights", size(ledger.weight_bytes))
+    amounts.add_row(f"decode state of one sequence at {ledger.tokens} tokens", size(ledger.state_bytes))
+    amounts.add_row("memory (weights + decode state)", size(ledger.memory_bytes))
+    amounts.add_row("bytes moved per decoded token", size(ledger.decode_traffic_bytes_per_token))
+    console.print(amounts)
+    parts = table(
+        "Parts",
+        [
+            "site",
+            "part",
+            "rates",
+            ("parameters", "right"),
+            ("training FLOPs/token", "right"),
+            ("decode FLOPs/token", "right"),
+            ("state", "right"),
+        ],
+    )
+    for part in ledger.parts:
+        parts.add_row(
+            part.site,
+            part.name,
+            " ".join(f"{rate:.3g}" for rate in part.rates),
+            f"{part.parameters:,}",
+            si(part.training_flops_per_token, 4),
+            si(part.decode_flops_per_token, 4),
+            size(part.state_bytes),
+        )
+    console.print(parts)
+    console.print(CONVENTIONS, style="dim")

@@ -1,0 +1,100 @@
+"""Running commands: in this process for most tests, in one of their own where the process itself is the matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from crossbreed.cli import run
+
+ROUTER = '''
+"""Runs every third token."""
+from pydantic import BaseModel
+from crossbreed import Decision, Router, RouterCapabilities, RouterDescriptor, hookimpl
+
+
+class Config(BaseModel, extra="forbid"):
+    pass
+
+
+def build():
+    import torch
+
+    class EveryThird(Router, torch.nn.Module):
+        def __init__(self, config, build):
+            super().__init__()
+
+        def forward(self, h_BTD, context, state):
+            return Decision((context.positions_BT % 3 == 0).long()), state
+
+    return EveryThird
+
+
+@hookimpl
+def register_routers():
+    can = RouterCapabilities(sites=("gate", "mode", "halt"), max_choices=2)
+    return [RouterDescriptor("every_third", build, Config, can, "Runs every third token.")]
+'''
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self, schema: str) -> dict[str, Any]:
+        """Stdout as one JSON object, checked against the committed schema it names."""
+        document: dict[str, Any] = json.loads(self.out)
+        assert document["schema"] == f"crossbreed/{schema}/1"
+        rules = json.loads(files("crossbreed.cli").joinpath(f"schemas/{schema}.json").read_text())
+        jsonschema.Draft202012Validator.check_schema(rules)
+        jsonschema.validate(document, rules, cls=jsonschema.Draft202012Validator)
+        return document
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """``cli("show", file)`` runs a command here, in an empty folder, with wide tables."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.delenv("CROSSBREED_DB", raising=False)
+
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call
+
+
+def in_process(*arguments: object, cwd: Path, timeout: float = 120) -> Result:
+    """Run a command in a process of its own."""
+    environment = {**os.environ, "COLUMNS": "240", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "crossbreed", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def router_file(tmp_path: Path) -> Path:
+    """A plugin file that offers one router, ``every_third``."""
+    path = tmp_path / "every_third.py"
+    path.write_text(ROUTER)
+    return path

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def checks(cli: Cli, *arguments: object) -> dict[str, dict[str, object]]:
+    return {item["name"]: item for item in cli("doctor", "--json", *arguments).json("doctor")["checks"]}
+
+
+def test_what_a_search_needs_is_found_and_absent_parts_have_a_fix(cli: Cli) -> None:
+    found = checks(cli)
+    for name in ("python", "torch", "ray", "streamlit", "sqlalchemy", "cpu", "reference"):
+        assert found[name]["state"] == "ok", found[name]
+    absent = [item for item in found.values() if item["state"] == "absent"]
+    assert absent
+    assert all(item["fix"] for item in absent)
+
+
+def test_the_browser_and_the_server_are_looked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
+    found = checks(cli)
+    assert found["chromium"]["state"] == "absent"
+    assert "package chromium" in str(found["chromium"]["fix"])
+    assert "postgres" in found
+
+
+def test_a_database_of_something_else_is_broken_and_exit_1(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    result = cli("doctor", "--db", path)
+    assert result.code == 1
+    assert "not a crossbreed database" in result.out
+    assert checks(cli, "--db", path)["database"]["state"] == "broken"
+
+
+def test_no_database_yet_is_only_absent(cli: Cli) -> None:
+    result = cli("doctor")
+    assert result.code == 0
+    assert "crossbreed search" in result.out
