@@ -1,0 +1,95 @@
+"""The genome: parsing, patterns, sentences for bad input, one canonical hash."""
+
+import pytest
+
+from crossbreed.core import genome
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import Architecture, from_yaml
+from crossbreed.core.host import Host
+
+TWO_LAYERS = """
+vocab: 40
+d_model: 64
+named_blocks:
+  mix: {sublayers: [{mixer: attention, params: {heads: 4}}]}
+  mlp: {sublayers: [{mixer: swiglu, params: {hidden: 128}}]}
+stages:
+  - blocks: ["mix * 1", mlp, mix, mlp]
+"""
+
+SPELT_OUT = """
+d_model: 64
+vocab: 40.0
+stages:
+  - depth: {repeats: 1, name: layered}
+    blocks:
+      - {sublayers: [{params: {heads: 4.0}, mixer: attention}], norm: pre}
+      - {sublayers: [{mixer: swiglu, params: {hidden: 128}}], arrangement: parallel}
+      - {sublayers: [{mixer: attention, params: {heads: 4}}]}
+      - {sublayers: [{mixer: swiglu, params: {hidden: 128}}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return Host.load(third_party=False)
+
+
+def digest(text, registry):
+    return genome.digest(registry.canonical(from_yaml(text)))
+
+
+def test_the_same_architecture_has_one_hash_however_it_is_written(registry):
+    assert digest(TWO_LAYERS, registry) == digest(SPELT_OUT, registry)
+
+
+def test_a_default_written_out_does_not_change_the_hash(registry):
+    config = registry.config("mixer", "attention", {"heads": 4}).model_dump(mode="json")
+    written = from_yaml(TWO_LAYERS).with_params((0, 0, 0), **config)
+    assert genome.digest(registry.canonical(written)) == digest(TWO_LAYERS, registry)
+
+
+def test_a_changed_setting_changes_the_hash(registry):
+    assert digest(TWO_LAYERS.replace("128", "132"), registry) != digest(TWO_LAYERS, registry)
+
+
+def test_the_canonical_form_is_a_fixed_point_and_survives_yaml(registry):
+    once = registry.canonical(from_yaml(TWO_LAYERS))
+    assert registry.canonical(once) == once
+    assert registry.canonical(from_yaml(genome.to_yaml(once))) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{vocab: 4, d_modle: 8, stages: []}", "'d_modle'; did you mean 'd_model'"),
+        ("{vocab: 1, d_model: 8, stages: [{blocks: [{sublayers: [{mixer: a}]}]}]}", "vocab.*greater than or equal to 2.*got 1"),
+        ("{vocab: 4, d_model: 8, stages: [{blocks: [{sublayers: [{mixr: a}]}]}]}", "did you mean 'mixer'"),
+        ("{vocab: 4, d_model: 8, stages: [{depth: {repeats: 0}, blocks: [{sublayers: [{mixer: a}]}]}]}", "repeats.*got 0"),
+        ("vocab: [", "not valid YAML"),
+        ("{vocab: 4, d_model: 8, named_blocks: {mix: {}}, stages: [{blocks: [mx]}]}", "unknown named block 'mx'; did you mean 'mix'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence_with_the_name_and_the_rule(text, said):
+    with pytest.raises(ConfigError, match=said):
+        from_yaml(text)
+
+
+def test_a_halt_router_needs_depth_to_halt():
+    with pytest.raises(ConfigError, match=r"halt router 'x' needs depth.repeats >= 2, got 1"):
+        from_yaml("{vocab: 4, d_model: 8, stages: [{halt: {name: x}, blocks: [{sublayers: [{mixer: a}]}]}]}")
+
+
+def test_multi_mixers_must_agree_on_their_readers():
+    block = {"sublayers": [{"mixer": "multi_mixer", "params": {"readers": ["mamba2", "attention"]}}]}
+    other = {"sublayers": [{"mixer": "multi_mixer", "params": {"readers": ["attention", "mamba2"]}}]}
+    with pytest.raises(ConfigError, match="same readers in the same order"):
+        genome.parse(
+            Architecture, {"vocab": 4, "d_model": 8, "stages": [{"blocks": [block, other]}]}, "genome"
+        )
+
+
+def test_an_unknown_setting_of_a_plugin_names_the_nearest_right_one(registry):
+    wrong = from_yaml(TWO_LAYERS.replace("heads", "haeds"))
+    with pytest.raises(ConfigError, match="mixer 'attention': unknown key 'haeds'; did you mean 'heads'"):
+        registry.canonical(wrong)
