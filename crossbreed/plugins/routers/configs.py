@@ -1,0 +1,136 @@
+"""Settings of the built-in routers. Torch-free, so that listing plugins stays light."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from crossbreed.core.contracts.capabilities import SiteKind
+from crossbreed.core.errors import ConfigError
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Choice = Annotated[int, Field(ge=0)]
+
+
+class RouterConfig(BaseModel):
+    """What all built-in routers share.
+
+    evaluate: ``"same"``: the router decides outside training as its rule says; a number: that choice for every token
+        outside training (a router that only shapes training, as Oryx's segments do before a single-mode evaluation).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    evaluate: Literal["same"] | Choice = "same"
+
+    def fixed_choice(self, choices: int) -> int | None:
+        """The choice made outside training, or None. Raises ConfigError for a choice the site does not have."""
+        if self.evaluate == "same":
+            return None
+        if self.evaluate >= choices:
+            raise ConfigError(
+                f"evaluate is choice {self.evaluate}, but the site has choices 0 to {choices - 1}."
+            )
+        return self.evaluate
+
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        """Nominal share of tokens per choice outside training, before anything was trained."""
+        fixed = self.fixed_choice(choices)
+        if fixed is not None:
+            return tuple(float(n == fixed) for n in range(choices))
+        return self.own_shares(kind, choices)
+
+    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        """Nominal shares of the router's own decisions."""
+        raise NotImplementedError
+
+
+class EntropyGateConfig(RouterConfig):
+    """AMOR's gate: choose 1 where normalised entropy H > tau = mu + kappa * sigma (amor.md section 3).
+
+    kappa:        0.2, the only published value; on Gaussian entropies 42 % of tokens exceed tau.
+    momentum:     of the running mu and sigma. 0.95, not the published 0.99: runs here last hundreds of steps, and 0.99
+                  follows falling entropy 100 steps late, so that nothing would fire (amor.md section 10, point 4).
+    mu_init, sigma_init: the published starting values; with ``warm_start`` they only serve before the first step.
+    warm_start:   the first step replaces mu and sigma instead of averaging with the starting values. A stated deviation:
+                  the published gate starts at 0.3 against entropies near 1 and fires everywhere for about 200 steps.
+    segment:      tokens that share the choice of their segment's first token. None: a choice per token at gate and halt,
+                  16 tokens at mode, where segments are always used.
+    first_choice: at mode, the choice of a document's first segment, when no output has been seen. 1, the expensive
+                  reader: guessing wrong costs some time there, while guessing 0 would cost accuracy.
+    train_rate:   at mode, the share of segments that read with choice 1 in training; None: the nominal evaluation share.
+    """
+
+    kappa: float = Field(default=0.2, allow_inf_nan=False)
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    mu_init: Share = 0.3
+    sigma_init: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    warm_start: bool = True
+    segment: Annotated[int, Field(ge=1)] | None = None
+    first_choice: int = Field(default=1, ge=0, le=1)
+    train_rate: Share | None = None
+
+    def running_share(self) -> float:
+        """P(H > tau) on Gaussian entropies: 1 - Phi(kappa)."""
+        return 1.0 - NormalDist().cdf(self.kappa)
+
+    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        if choices != 2:
+            raise ConfigError(
+                f"router 'entropy_gate' compares one threshold and tells 2 choices apart, got {choices}."
+            )
+        return (1.0 - self.running_share(), self.running_share())
+
+
+class SegmentRandomConfig(RouterConfig):
+    """One independent draw for each segment of each document (oryx.md section 4).
+
+    segment:     tokens in a segment; 128 as published, shorter for short tasks.
+    probability: of choice 1 where there are two choices (0.25: Oryx's attention to linear 1 to 3), or a list with the
+                 probability of every choice.
+    """
+
+    segment: int = Field(default=128, ge=1)
+    probability: float | tuple[float, ...] = 0.25
+
+    @field_validator("probability")
+    @classmethod
+    def _is_a_distribution(cls, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
+        listed = value if isinstance(value, tuple) else (value,)
+        if not all(0 <= p <= 1 for p in listed):
+            raise ValueError("every probability must lie in [0, 1]")
+        if isinstance(value, tuple) and not math.isclose(math.fsum(value), 1.0, abs_tol=1e-6):
+            raise ValueError(f"probabilities of all choices must sum to 1, they sum to {math.fsum(value):g}")
+        return value
+
+    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        p = self.probability
+        shares = p if isinstance(p, tuple) else (1.0 - p, p)
+        if len(shares) != choices:
+            raise ConfigError(
+                f"router 'segment_random' has probability {p} for {len(shares)} choices, "
+                f"but the site has {choices}; list one probability per choice."
+            )
+        return shares
+
+
+class LearnedConfig(RouterConfig):
+    """A linear router with straight-through weights and a loss that holds its rate (amor.md section 10, point 20).
+
+    target_rate: share of tokens that should take an expensive choice (1 and up, shared equally).
+    loss_weight: of the squared distance between the shares and their targets; 0.1 as in AMOR v1.
+    temperature: divides the scores before the soft weights; smaller is closer to the hard choice.
+    segment:     tokens that share the choice of their segment's first token, or None for a choice per token.
+    """
+
+    target_rate: Share = 0.4
+    loss_weight: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    temperature: Positive = 1.0
+    segment: Annotated[int, Field(ge=1)] | None = None
+
+    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        return (1.0 - self.target_rate, *[self.target_rate / (choices - 1)] * (choices - 1))

@@ -1,0 +1,172 @@
+"""Byte-level language modelling of any text file or folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from crossbreed.core.contracts.task import Batch, Score, Task, Totals
+from crossbreed.core.errors import ConfigError
+from crossbreed.plugins.tasks.configs import BytesConfig
+from crossbreed.plugins.tasks.counter import digest, generator
+from crossbreed.plugins.tasks.scores import Overlap, accuracy
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+VOCAB = 256
+
+
+class TextBytes(Task):
+    """Predict each next byte. The text is cut into equal regions; the end of each is kept for evaluation.
+
+    Training windows lie inside the training part of one region and evaluation windows inside its evaluation part, so the
+    two share no byte of the text. Text that says the same thing twice can still repeat itself across the cut: ``overlap``
+    counts that.
+    """
+
+    config: BytesConfig
+
+    def __init__(self, config: BytesConfig) -> None:
+        super().__init__(config)
+        self._text = read_text(Path(config.path))
+        self._train, self._kept = split(self._text, config)
+        windows = np.concatenate([np.arange(a, b - config.length, config.length) for a, b in self._kept])
+        count = min(config.eval_items, len(windows))
+        self._windows = windows[np.arange(count) * len(windows) // count]
+        # Legal starts of training windows, numbered through all regions.
+        self._starts = np.cumsum([b - a - config.length for a, b in self._train])
+
+    @property
+    def vocab(self) -> int:
+        return VOCAB
+
+    @property
+    def length(self) -> int:
+        return self.config.length
+
+    @property
+    def score(self) -> Score:
+        return Score("accuracy", "max", None)
+
+    @property
+    def chance(self) -> float:
+        return 1.0 / VOCAB
+
+    def baselines(self) -> dict[str, float]:
+        """Accuracy of a uniform guess, and of always saying the commonest byte of the training text."""
+        train = np.concatenate([self._text[a:b] for a, b in self._train])
+        commonest = np.bincount(train, minlength=VOCAB).argmax()
+        return {
+            "uniform": self.chance,
+            "unigram": float((self._rows(self._windows)[:, 1:] == commonest).mean()),
+        }
+
+    def train_batch(self, seed: int, step: int, size: int) -> Batch:
+        """Windows at starts drawn for (seed, step) over all legal ones; row r does not depend on ``size``."""
+        u = generator("bytes", "training", seed, step).random(size)
+        number = (u * self._starts[-1]).astype(np.int64)
+        region = np.searchsorted(self._starts, number, side="right")
+        before = np.concatenate([[0], self._starts])[region]
+        first = np.array([a for a, _ in self._train])[region]
+        return _batch(self._rows(first + number - before))
+
+    def evaluation(self, size: int) -> Iterator[Batch]:
+        for start in range(0, len(self._windows), size):
+            yield _batch(self._rows(self._windows[start : start + size]))
+
+    def evaluation_hash(self) -> str:
+        return digest([self._rows(self._windows)])
+
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        found = accuracy("bytes", totals)
+        return {**found, "bits_per_byte": found["loss_nats"] / math.log(2)}
+
+    def overlap(self) -> Overlap:
+        """How many evaluation windows occur word for word in the training text, at any place."""
+        texts = [self._text[a:b].tobytes() for a, b in self._train]
+        windows = {row.astype(np.uint8).tobytes() for row in self._rows(self._windows)}
+        shared = sum(any(window in text for text in texts) for window in windows)
+        return Overlap(training=int(self._starts[-1]), evaluation=len(windows), shared=shared)
+
+    def _rows(self, starts: Ints) -> Ints:
+        """(N, length + 1) bytes: one row for each start, with the byte that follows it."""
+        rows: Ints = self._text[starts[:, None] + self._offsets].astype(np.int64)
+        return rows
+
+    @cached_property
+    def _offsets(self) -> Ints:
+        return np.arange(self.config.length + 1)
+
+
+def split(text: Bytes, config: BytesConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """[start, stop) of the training and of the evaluation part of every region.
+
+    Raises ConfigError when the text cannot give both parts one window.
+    """
+    window = config.length + 1
+    for regions in range(config.regions, 0, -1):
+        edges = [len(text) * r // regions for r in range(regions + 1)]
+        cuts = [b - round((b - a) * config.eval_fraction) for a, b in pairwise(edges)]
+        train = list(zip(edges[:-1], cuts, strict=True))
+        kept = list(zip(cuts, edges[1:], strict=True))
+        if all(b - a >= window for a, b in train + kept):
+            return train, kept
+    smaller = min(config.eval_fraction, 1 - config.eval_fraction)
+    raise ConfigError(
+        f"{config.path!r} has {len(text)} bytes, too few for length {config.length} and eval_fraction "
+        f"{config.eval_fraction:g}: both parts need {window} bytes, so about {math.ceil(window / smaller)} in all."
+    )
+
+
+def read_text(path: Path) -> Bytes:
+    """The bytes of a UTF-8 file, or of all files in a folder (not hidden ones) in the order of their paths.
+
+    Files are joined by a newline. Raises ConfigError naming the path and what is wrong with it.
+    """
+    if path.is_dir():
+        files = sorted(
+            (p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))),
+            key=lambda p: p.relative_to(path).as_posix(),
+        )
+        if not files:
+            raise ConfigError(f"folder {str(path)!r} holds no files; the task 'bytes' needs text.")
+    elif path.exists():
+        files = [path]
+    else:
+        raise ConfigError(
+            f"path {str(path)!r} does not exist; the task 'bytes' needs a text file or a folder."
+        )
+    text = b"\n".join(_utf8(file) for file in files)
+    if not text:
+        raise ConfigError(f"{str(path)!r} is empty; the task 'bytes' needs text.")
+    return np.frombuffer(text, dtype=np.uint8)
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith(".") for part in relative.parts)
+
+
+def _utf8(file: Path) -> bytes:
+    try:
+        data = file.read_bytes()
+        data.decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"file {str(file)!r} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"file {str(file)!r} is not UTF-8 text (byte {error.start} is {data[error.start]:#04x}); "
+            f"the task 'bytes' reads UTF-8 only."
+        ) from error
+    return data
+
+
+def _batch(rows: Ints) -> Batch:
+    return Batch(torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy()))
