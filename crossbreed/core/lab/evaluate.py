@@ -1,0 +1,82 @@
+"""Evaluation: one pass over a task's fixed items, in sums that no batch size changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from crossbreed.core.contracts.context import Recorder
+from crossbreed.core.contracts.task import IGNORE, Task, Totals
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.lab.environment import precision
+from crossbreed.core.lab.operating_points import OWN, OperatingPoint, realised_rates
+from crossbreed.core.lab.records import Rates
+from crossbreed.core.lab.train import on_device
+from crossbreed.core.model.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Sums, the task's metrics from them, and the share of tokens per choice at every site and depth.
+
+    ``unscored_rows`` of ``rows`` held no scored position; they are in no mean.
+    """
+
+    totals: Totals
+    metrics: dict[str, float]
+    score: float
+    rates: Rates
+    rows: int
+    unscored_rows: int
+
+
+def evaluate(
+    model: LanguageModel,
+    task: Task,
+    batch_size: int,
+    *,
+    point: OperatingPoint = OWN,
+    seed: int = 0,
+    dtype: str = "float32",
+) -> Evaluation:
+    """Judge a model on the task's evaluation items at one operating point.
+
+    Accuracy and loss are over positions, so batches count by what they score and empty ones count nothing; rows keep
+    their number whatever the batch size, so random routers decide alike. Raises ConfigError when nothing is scored.
+    """
+    device = next(model.parameters()).device
+    sites = model.sites()
+    rows = unscored_rows = 0
+    sums: list[torch.Tensor] = []
+    recorders: list[Recorder] = []
+    model.eval()
+    with torch.inference_mode(), precision(dtype, device):
+        for host_batch in task.evaluation(batch_size):
+            unscored_rows += int((host_batch.labels_BT == IGNORE).all(dim=1).sum())
+            batch = on_device(host_batch, device)
+            B, T = batch.tokens_BT.shape
+            recorder = Recorder()
+            context = model.context(
+                batch.tokens_BT,
+                phase="prefill",
+                seed=seed,
+                rows_B=torch.arange(rows, rows + B, device=device),
+                document_BT=batch.document_BT,
+                forced=point.forced(sites, (B, T), device=device),
+                recorder=recorder,
+            )
+            loss = model.loss(batch, context)
+            sums.append(torch.stack((loss.scored.double(), loss.correct.double(), loss.loss_nats.double())))
+            recorders.append(recorder)
+            rows += B
+    scored, correct, loss_nats = torch.stack(sums).sum(dim=0).tolist() if sums else (0.0, 0.0, 0.0)
+    if not scored:
+        raise ConfigError(
+            f"task {type(task).__name__} scores no position in its {rows} evaluation rows; every label is {IGNORE}"
+        )
+    totals = Totals(scored=int(scored), correct=int(correct), loss_nats=loss_nats)
+    metrics = task.metrics(totals)
+    return Evaluation(
+        totals, metrics, metrics[task.score.name], realised_rates(recorders), rows, unscored_rows
+    )

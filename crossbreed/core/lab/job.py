@@ -1,0 +1,62 @@
+"""A job: everything a worker needs to run one trial, as plain data that can be pickled and sent anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.host import PluginFile
+
+Phase = Literal["profile", "train", "evaluate"]
+WHOLE: tuple[Phase, ...] = ("profile", "train", "evaluate", "profile")
+"""A whole trial: forced rates before training, own decisions after it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run (study, number, seed) under one lease.
+
+    architecture: a genome's data; canonicalised by the worker. task: {name, params}. cost: {name, params}.
+    recipe:       the study's ``train`` section. rungs: training tokens at the end of each rung to reach, from the first
+                  one on; empty for all of the recipe's.
+    budget:       a budget with its reference values, or None. certificate: the nominal one it was accepted with.
+    artefacts:    this run's own folder; a job for the same run finds its checkpoints there and goes on from them.
+    phases:       done in this order. ``profile`` measures forced rates while training lies ahead, own decisions after it;
+                  ``points`` replaces that choice.
+    """
+
+    study: str
+    number: int
+    seed: int
+    lease: str
+    architecture: dict[str, Any]
+    task: dict[str, Any]
+    recipe: dict[str, Any]
+    artefacts: str
+    rungs: tuple[int, ...] = ()
+    budget: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None
+    plugins: tuple[PluginFile, ...] = ()
+    cost: dict[str, Any] = field(default_factory=lambda: {"name": "analytic", "params": {}})
+    device: str = "cpu"
+    threads: int = 1
+    backend: str = "auto"
+    phases: tuple[Phase, ...] = WHOLE
+    points: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``study/number/seed``."""
+        return f"{self.study}/{self.number}/{self.seed}"
+
+    def rung_tokens(self, recipe_rungs: list[int]) -> list[int]:
+        """The rungs to reach. Raises ConfigError unless they rise and stay within the recipe's tokens."""
+        rungs = list(self.rungs) or recipe_rungs
+        rising = all(a < b for a, b in pairwise(rungs))
+        if not rising or rungs[0] < 1 or rungs[-1] > recipe_rungs[-1]:
+            raise ConfigError(
+                f"rungs of run {self.key} are {rungs}; they must rise and end within the recipe's {recipe_rungs[-1]} tokens"
+            )
+        return rungs

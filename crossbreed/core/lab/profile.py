@@ -1,0 +1,259 @@
+"""Profiling: throughput of a model at an operating point, as medians with quartiles after a stable warm-up."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crossbreed.core.contracts.context import Context, Recorder
+from crossbreed.core.contracts.task import Task
+from crossbreed.core.errors import CrossbreedError
+from crossbreed.core.lab.environment import backends, device_name, policy, precision
+from crossbreed.core.lab.operating_points import OperatingPoint, realised_rates
+from crossbreed.core.lab.records import Measurement, Profiled
+from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.state import ModelState
+
+REPEATS = 7
+SETTLED = 3
+"""Successive warm-up times that must agree within TOLERANCE before measuring starts."""
+TOLERANCE = 0.10
+MOST_WARMUP = 30
+DECODE_STEPS = 50
+"""Tokens decoded per sample: the fewest at which shares of a tenth, 0.22 and two fifths are whole."""
+PREFILL_TOKENS = 256
+"""Prefill samples are filled up with whole rows to about this many tokens, so that short rows can be timed."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: median and quartiles of ``repeats`` calls after ``warmup`` that are in no statistic.
+
+    ``stable`` is False when the warm-up never settled within its bound.
+    """
+
+    median: float
+    q1: float
+    q3: float
+    repeats: int
+    warmup: int
+    stable: bool
+
+
+def measure(
+    call: Callable[[], object],
+    *,
+    synchronise: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+    repeats: int = REPEATS,
+    most_warmup: int = MOST_WARMUP,
+) -> Timing:
+    """Time ``call``, which may be asynchronous: the device is waited for before each reading of the clock.
+
+    The first call is never looked at; then calls are made until the last SETTLED of them agree within TOLERANCE, at most
+    ``most_warmup`` in all. Raises CrossbreedError when the clock did not advance, since no throughput follows from that.
+    """
+
+    def once() -> float:
+        synchronise()
+        begin = clock()
+        call()
+        synchronise()
+        return clock() - begin
+
+    once()
+    recent: list[float] = []
+    warmup, stable = 1, False
+    with _no_collection():
+        while not stable and warmup < most_warmup:
+            recent = [*recent, once()][-SETTLED:]
+            warmup += 1
+            stable = len(recent) == SETTLED and max(recent) <= (1 + TOLERANCE) * min(recent)
+        seconds = [once() for _ in range(max(2, repeats))]
+    if min(seconds) <= 0:
+        raise CrossbreedError(
+            f"a timed call took {min(seconds)} s by the clock; a throughput needs an elapsed time above 0"
+        )
+    q1, median, q3 = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Timing(median, q1, q3, len(seconds), warmup, stable)
+
+
+def profile(
+    model: LanguageModel,
+    task: Task,
+    point: OperatingPoint,
+    *,
+    backend: str = "auto",
+    seed: int = 0,
+    dtype: str = "float32",
+) -> Profiled:
+    """Measure ``prefill_tokens_per_s`` and ``decode_tokens_per_s`` at batch 1 and the task's length.
+
+    Prefill: a whole row into an empty state, logits of its last token. Decode: tokens one by one at the end of a row
+    of the task's length (its last eighth at most), the rest of the row being in the state already, so that the
+    context is the task's length within an eighth; DECODE_STEPS tokens a sample over as many rows as that takes. Rows
+    are evaluation items; building contexts is not timed.
+    """
+    device = next(model.parameters()).device
+    T = task.length
+    window = max(w for w in (1, 2, 5, 10, 25, 50) if w <= max(1, T // 8))
+    rows = _rows(task, max(DECODE_STEPS // window, -(-PREFILL_TOKENS // T)), device)
+    bench = _Bench(model, point, seed, dtype)
+    synchronise = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
+
+    def measurement(phase: str, tokens: int, timing: Timing) -> Measurement:
+        return Measurement(
+            metric=f"{phase}_tokens_per_s",
+            unit="tokens/s",
+            phase=phase,
+            batch=1,
+            tokens=T,
+            dtype=dtype,
+            device=device_name(device),
+            policy=policy(backend),
+            compiled=False,
+            median=tokens / timing.median,
+            q1=tokens / timing.q3,
+            q3=tokens / timing.q1,
+            repeats=timing.repeats,
+            stable=timing.stable,
+            threads=torch.get_num_threads(),
+            backends=backends(model),
+        )
+
+    model.eval()
+    with torch.inference_mode(), precision(dtype, device):
+        whole = [bench.piece(row_T, i, 0, T) for i, row_T in enumerate(rows[: -(-PREFILL_TOKENS // T)])]
+        prefill = measure(lambda: bench.prefill(whole), synchronise=synchronise)
+        texts = [bench.text(row_T, i, window) for i, row_T in enumerate(rows[: DECODE_STEPS // window])]
+        recorder = Recorder()
+        bench.decode(texts, recorder)
+        decode = measure(lambda: bench.decode(texts), synchronise=synchronise)
+    return Profiled(
+        point.name,
+        realised_rates([recorder]),
+        (
+            measurement("prefill", sum(piece.tokens for piece in whole), prefill),
+            measurement("decode", DECODE_STEPS, decode),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Tokens of one row with their context."""
+
+    tokens_BT: Tensor
+    context: Context
+
+    @property
+    def tokens(self) -> int:
+        return int(self.tokens_BT.shape[1])
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A row whose beginning is in ``state``, and the steps that decode its end."""
+
+    state: ModelState
+    steps: list[_Piece]
+
+
+class _Bench:
+    """Runs pieces of rows under one operating point; makes everything that need not be timed beforehand."""
+
+    def __init__(self, model: LanguageModel, point: OperatingPoint, seed: int, dtype: str) -> None:
+        self.model, self.point, self.seed = model, point, seed
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self.sites = model.sites()
+
+    def piece(
+        self,
+        row_T: Tensor,
+        row: int,
+        start: int,
+        stop: int,
+        *,
+        state: ModelState | None = None,
+        decoding: int | None = None,
+    ) -> _Piece:
+        """``decoding`` numbers the decoded tokens of a sample, over which a forced rate is spread."""
+        tokens_BT = row_T[None, start:stop]
+        forced = self.point.forced(
+            self.sites,
+            (1, stop - start),
+            first=start if decoding is None else decoding,
+            device=row_T.device,
+        )
+        context = self.model.context(
+            tokens_BT,
+            phase="prefill" if decoding is None else "decode",
+            seed=self.seed,
+            rows_B=torch.tensor([row], device=row_T.device),
+            forced=forced,
+            state=state,
+        )
+        return _Piece(tokens_BT, context)
+
+    def text(self, row_T: Tensor, row: int, window: int) -> _Text:
+        T = row_T.shape[0]
+        state: ModelState | None = self.model.init_state(1, slots=T, dtype=self.dtype)
+        if window < T:
+            prompt = self.piece(row_T, row, 0, T - window)
+            _, state = self.model(prompt.tokens_BT, prompt.context, state)
+        assert state is not None
+        steps = []
+        for i in range(window):
+            step = self.piece(
+                row_T, row, T - window + i, T - window + i + 1, state=state, decoding=row * window + i
+            )
+            positions_BT = step.context.positions_BT + i
+            steps.append(_Piece(step.tokens_BT, step.context.at(positions_BT=positions_BT)))
+        return _Text(state, steps)
+
+    def prefill(self, pieces: list[_Piece]) -> None:
+        for piece in pieces:
+            state = self.model.init_state(1, slots=piece.tokens, dtype=self.dtype)
+            h_BTD, _ = self.model(piece.tokens_BT, piece.context, state)
+            self.model.logits(h_BTD[:, -1:])
+
+    def decode(self, texts: list[_Text], recorder: Recorder | None = None) -> None:
+        for text in texts:
+            state: ModelState | None = text.state
+            for step in text.steps:
+                context = step.context if recorder is None else step.context.at(recorder=recorder)
+                h_BTD, state = self.model(step.tokens_BT, context, state)
+                self.model.logits(h_BTD)
+
+
+def _rows(task: Task, count: int, device: torch.device) -> list[Tensor]:
+    """``count`` evaluation rows, begun again when there are fewer."""
+    rows: list[Tensor] = []
+    while len(rows) < count:
+        before = len(rows)
+        for batch in task.evaluation(count):
+            rows += list(batch.tokens_BT.to(device))
+            if len(rows) >= count:
+                break
+        if len(rows) == before:
+            raise CrossbreedError(f"task {type(task).__name__} has no evaluation rows to profile on")
+    return rows[:count]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector out of timed regions."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

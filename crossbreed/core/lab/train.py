@@ -1,0 +1,203 @@
+"""The training loop of one run: AdamW, warm-up and cosine, clipping, checks without waiting for the device.
+
+Nothing in a step depends on how the run was cut into pieces: batches, router draws and the process's generators are
+functions of (seed, step), so a resumed run repeats an uninterrupted one exactly on a CPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from crossbreed.core.contracts.task import Batch, Task
+from crossbreed.core.errors import Diverged
+from crossbreed.core.lab import checkpoint
+from crossbreed.core.lab.checkpoint import Header, Stored
+from crossbreed.core.lab.environment import precision
+from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.lab.records import Curve, CurvePoint, Record
+from crossbreed.core.model.language_model import LanguageModel
+
+FLUSH_S = 1.0
+"""Curve points are sent at most this often, so that a fast loop is not spent on messages."""
+
+
+class Trainer:
+    """Trains one model in place, from its current ``step`` on.
+
+    ``owner``: the header of this run's checkpoints at step 0 (architecture, recipe, task, seed).
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        task: Task,
+        recipe: Recipe,
+        owner: Header,
+        emit: Callable[[Record], None],
+    ) -> None:
+        self.model, self.task, self.recipe, self.owner, self.emit = (
+            model,
+            task,
+            recipe,
+            owner,
+            emit,
+        )
+        self.device = next(model.parameters()).device
+        self.optimiser = torch.optim.AdamW(
+            model.parameter_groups(recipe.weight_decay),
+            lr=recipe.lr,
+            betas=recipe.betas,
+            fused=True,
+        )
+        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.step = 0
+        self.total_steps = recipe.steps(recipe.tokens, task.length)
+        self._pending: list[list[float]] = []
+        self._unread: list[Tensor] = []
+        self._points: list[CurvePoint] = []
+        self._flushed_at = time.monotonic()
+
+    @property
+    def tokens(self) -> int:
+        """Training tokens seen so far."""
+        return self.step * self.recipe.batch * self.task.length
+
+    def advance(self, tokens: int, stop: Callable[[], bool]) -> bool:
+        """Train until at least ``tokens`` tokens are seen; False when ``stop`` ended it earlier.
+
+        Raises Diverged, naming the first step whose loss or gradient norm was not finite.
+        """
+        target = self.recipe.steps(tokens, self.task.length)
+        self.model.train()
+        # fork_rng: the caller's generators are left as they were.
+        with torch.random.fork_rng(devices=self._generator_devices()):
+            while self.step < target:
+                if stop():
+                    self._read_unread()
+                    self.flush()
+                    return False
+                aux = self._one_step()
+                if self.step % self.recipe.log_every == 0 or self.step == target:
+                    self._log(aux)
+        self.flush()
+        return True
+
+    def save(self, path: Path, rung: int, metrics: dict[str, float] | None = None) -> Stored:
+        """Write a checkpoint of this step. Raises Diverged rather than keep weights that are not finite."""
+        self._read_unread()
+        header = replace(
+            self.owner,
+            step=self.step,
+            tokens=self.tokens,
+            rung=rung,
+            pending=self._pending,
+            metrics=metrics or {},
+        )
+        return checkpoint.write(path, self.model, self.optimiser, header)
+
+    def load(self, path: Path) -> Header:
+        """Go on from a checkpoint of this run. Raises ConfigError when it is another run's."""
+        header = checkpoint.read(path, self.model, self.optimiser, self.owner)
+        self.step, self._pending = header.step, list(header.pending)
+        return header
+
+    def flush(self) -> None:
+        """Send the curve points that are waiting."""
+        if self._points:
+            self.emit(Curve(tuple(self._points)))
+        self._points = []
+        self._flushed_at = time.monotonic()
+
+    def _one_step(self) -> dict[str, Tensor]:
+        recipe, model, seed, step = self.recipe, self.model, self.owner.seed, self.step
+        _seed_generators(seed, step, self.device)
+        batch = on_device(self.task.train_batch(seed, step, recipe.batch), self.device)
+        rows_B = torch.arange(step * recipe.batch, (step + 1) * recipe.batch, device=self.device)
+        context = model.context(
+            batch.tokens_BT,
+            phase="train",
+            seed=seed,
+            step=step,
+            rows_B=rows_B,
+            document_BT=batch.document_BT,
+            labels_BT=batch.labels_BT,
+        )
+        lr = recipe.lr_at(step, self.total_steps)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        with precision(recipe.dtype, self.device):
+            loss = model.loss(batch, context)
+        loss.objective.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, recipe.clip, foreach=True)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        model.after_step()
+        self.step += 1
+        nats = loss.loss_nats / loss.scored.clamp(min=1)
+        self._unread.append(torch.stack((loss.objective.detach(), nats, norm)))
+        return loss.auxiliary
+
+    def _read_unread(self) -> None:
+        """Bring losses and norms of the last steps to the host, and check them."""
+        if not self._unread:
+            return
+        rows = torch.stack(self._unread).tolist()
+        first = self.step - len(rows)
+        self._unread = []
+        for step, (total, nats, norm) in enumerate(rows, start=first):
+            for what, value in (("loss", total), ("gradient norm", norm)):
+                if not math.isfinite(value):
+                    self.flush()
+                    raise Diverged(f"{what} was {value} at step {step} of {self.total_steps}")
+            self._pending.append([nats, norm])
+
+    def _log(self, aux: dict[str, Tensor]) -> None:
+        self._read_unread()
+        count = len(self._pending)
+        nats, norm = (sum(column) / count for column in zip(*self._pending, strict=True))
+        self._pending = []
+        self._points.append(
+            CurvePoint(
+                step=self.step,
+                tokens=self.tokens,
+                loss_nats=nats,
+                lr=self.recipe.lr_at(self.step - 1, self.total_steps),
+                grad_norm=norm,
+                aux={name: float(value) for name, value in aux.items()},
+            )
+        )
+        if time.monotonic() - self._flushed_at >= FLUSH_S:
+            self.flush()
+
+    def _generator_devices(self) -> list[torch.device]:
+        return [self.device] if self.device.type == "cuda" else []
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on a device; the same object when it is there already."""
+    if device.type == "cpu":
+        return batch
+
+    def move(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.to(device, non_blocking=True)
+
+    return Batch(
+        batch.tokens_BT.to(device, non_blocking=True), batch.labels_BT.to(device), move(batch.document_BT)
+    )
+
+
+def _seed_generators(seed: int, step: int, device: torch.device) -> None:
+    """Make what a plugin draws from torch's own generators (dropout) a function of (seed, step)."""
+    word = int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest(), "big")
+    # torch.manual_seed would visit every device type, at a cost that shows beside a small step.
+    torch.default_generator.manual_seed(word)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(word)

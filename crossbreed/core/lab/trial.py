@@ -1,0 +1,294 @@
+"""One trial on one worker: build, check, profile, train by rungs, evaluate; everything is reported as records."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crossbreed.core import genome
+from crossbreed.core.budget.budget import Budget
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.budget.matcher import certify
+from crossbreed.core.contracts.cost import CostModel
+from crossbreed.core.contracts.parts import Kind
+from crossbreed.core.contracts.task import Task
+from crossbreed.core.errors import ConfigError, CrossbreedError, Diverged, OutOfMemory
+from crossbreed.core.host import Host
+from crossbreed.core.lab import checkpoint
+from crossbreed.core.lab.environment import describe, pick_device
+from crossbreed.core.lab.evaluate import Evaluation, evaluate
+from crossbreed.core.lab.job import Job
+from crossbreed.core.lab.operating_points import FORCED, OWN, OperatingPoint
+from crossbreed.core.lab.profile import profile
+from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.lab.records import Evaluated, Finished, Rates, Record, RungDone, Started, State
+from crossbreed.core.lab.train import Trainer
+from crossbreed.core.ledger import Ledger, Shape
+from crossbreed.core.model.language_model import LanguageModel
+
+__all__ = ["Job", "run"]
+
+Emit = Callable[[Record], None]
+Stop = Callable[[], bool]
+
+STOPPED = f"stopped{checkpoint.SUFFIX}"
+ALLOCATOR_SENTENCE = "can't allocate memory"
+"""How torch words a failed allocation on the host, which it raises as a plain RuntimeError."""
+
+
+def run(job: Job, emit: Emit, stop: Stop) -> None:
+    """Run a job; the last record is always ``Finished``.
+
+    Faults of plugins and of the candidate end as states, never as exceptions. ``stop`` is asked before each step and
+    between phases. A KeyboardInterrupt is reported as ``preempted`` and raised again, so that an executor in the same
+    process sees it too. What ``emit`` raises is not caught.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(job.threads)
+    try:
+        emit(_finish(job, emit, stop))
+    except KeyboardInterrupt:
+        emit(Finished("preempted", f"run {job.key} was interrupted; its last checkpoint is kept"))
+        raise
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _finish(job: Job, emit: Emit, stop: Stop) -> Finished:
+    try:
+        return _Trial(job, emit, stop).run()
+    except _Preempted as error:
+        return Finished("preempted", str(error))
+    except Diverged as error:
+        return Finished("diverged", str(error))
+    except (MemoryError, OutOfMemory, torch.OutOfMemoryError) as error:
+        return Finished("out_of_memory", _sentence(error), traceback.format_exc())
+    except CrossbreedError as error:
+        return Finished("failed", str(error), traceback.format_exc())
+    except Exception as error:
+        state: State = "out_of_memory" if ALLOCATOR_SENTENCE in str(error) else "failed"
+        return Finished(state, f"exception: {_sentence(error)}", traceback.format_exc())
+
+
+def _sentence(error: BaseException) -> str:
+    first = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {first[0] if first else 'no message'}"
+
+
+class _Preempted(Exception):
+    """The executor asked the trial to stop; its checkpoint is written."""
+
+
+class _Trial:
+    """A built candidate with its task, and what this job has done with it so far."""
+
+    def __init__(self, job: Job, emit: Emit, stop: Stop) -> None:
+        self.job, self.emit, self.stop = job, emit, stop
+        self.folder = Path(job.artefacts)
+        self.registry = registry = Host.load(job.plugins)
+        self.architecture = registry.canonical(
+            genome.parse(genome.Architecture, job.architecture, "architecture")
+        )
+        self.task: Task = self._part("task", job.task)
+        self.cost_model: CostModel = self._part("cost", job.cost, registry)
+        self.recipe = genome.parse(Recipe, job.recipe, "train")
+        self.rungs = job.rung_tokens(self.recipe.rung_tokens())
+        self.budget = None if job.budget is None else Budget.read(job.budget)
+        if self.architecture.vocab != self.task.vocab:
+            raise ConfigError(
+                f"architecture.vocab is {self.architecture.vocab}, but task {job.task['name']!r} has {self.task.vocab} token ids; they must be equal"
+            )
+        self.device = pick_device(job.device)
+        self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
+            self.device
+        )
+        self._check_against_ledger(self._ledger())
+        owner = checkpoint.Header(
+            architecture=genome.digest(self.architecture),
+            recipe=self.recipe.model_dump(mode="json"),
+            task={**job.task, "evaluation": self.task.evaluation_hash()},
+            seed=job.seed,
+            step=0,
+            tokens=0,
+            rung=0,
+        )
+        self.trainer = Trainer(self.model, self.task, self.recipe, owner, emit)
+        self.profiled: set[OperatingPoint] = set()
+        self.evaluation: tuple[int, Evaluation] | None = None
+        self.off_budget = ""
+
+    def run(self) -> Finished:
+        self._resume()
+        environment = describe(self.device, self.model)
+        environment["plugins"] = self.registry.identities(self.architecture)
+        self.emit(Started(environment, self.trainer.step))
+        for i, phase in enumerate(self.job.phases):
+            if self.stop():
+                raise self._preempted()
+            if phase == "profile":
+                self._profile(training_ahead="train" in self.job.phases[i + 1 :])
+            elif phase == "train":
+                self._train()
+            elif phase == "evaluate":
+                self._evaluate()
+            else:
+                raise ConfigError(
+                    f"unknown phase {phase!r} of run {self.job.key}; it must be 'profile', 'train' or 'evaluate'"
+                )
+        return Finished("off_budget", self.off_budget) if self.off_budget else Finished("done")
+
+    def _part(self, kind: Kind, spec: dict[str, Any], *arguments: Any) -> Any:
+        """The task or cost model that ``{name, params}`` names."""
+        config = self.registry.config(kind, spec["name"], spec.get("params") or {})
+        return self.registry.factory(kind, spec["name"])(config, *arguments)
+
+    def _ledger(self, rates: Rates | None = None) -> Ledger:
+        shape = Shape(tokens=self.task.length) if self.budget is None else self.budget.shape.as_shape()
+        return self.cost_model.estimate(self.architecture, shape, rates=rates)
+
+    def _check_against_ledger(self, ledger: Ledger) -> None:
+        """Refuse a candidate whose certificate or ledger is not that of the model that was built here."""
+        if self.job.certificate is not None:
+            for residual in Certificate.model_validate(self.job.certificate).quantities:
+                found = ledger.quantity(residual.quantity)
+                if abs(found - residual.value) > 1e-9 * abs(residual.value):
+                    raise ConfigError(
+                        f"certificate of run {self.job.key} has {residual.quantity} {residual.value:g}, but this worker's ledger says {found:g}; "
+                        "both must come from the same plugins"
+                    )
+        total = sum(p.numel() for p in self.model.parameters())
+        embedding = self.model.embedding.weight.numel()
+        if self.model.head is not None:
+            embedding += self.model.head.weight.numel()
+        counted = {"parameters": total, "non_embedding_parameters": total - embedding}
+        for quantity, built in counted.items():
+            if built != ledger.quantity(quantity):
+                raise ConfigError(
+                    f"the built model has {quantity} {built}, but its ledger says {ledger.quantity(quantity):.0f}; "
+                    "the cost() of one of its parts does not count its weights"
+                )
+
+    def _rung_path(self, rung: int) -> Path:
+        return self.folder / f"rung-{rung}{checkpoint.SUFFIX}"
+
+    def _resume(self) -> None:
+        """Go on from the furthest checkpoint in this run's folder, if there is one."""
+        paths = sorted(self.folder.glob(f"*{checkpoint.SUFFIX}")) if self.folder.is_dir() else []
+        headers = {path: checkpoint.read_header(path) for path in paths}
+        within = {p: h for p, h in headers.items() if h.tokens <= self._reach()}
+        if within:
+            self.trainer.load(max(within, key=lambda path: within[path].step))
+
+    def _reach(self) -> int:
+        """Tokens at the end of this job's last rung, whole steps counted."""
+        steps = self.recipe.steps(self.rungs[-1], self.task.length)
+        return steps * self.recipe.batch * self.task.length
+
+    def _train(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        for rung, tokens in enumerate(self.rungs):
+            path = self._rung_path(rung)
+            target = self.recipe.steps(tokens, self.task.length)
+            if path.exists() and target <= self.trainer.step:
+                # Reported again: the record may have been lost with the process that wrote the file.
+                self.emit(self._rung_done(rung, checkpoint.describe(path)))
+                continue
+            if self.trainer.step > target:
+                raise ConfigError(
+                    f"checkpoint {path.name!r} of run {self.job.key} is missing, though training is at step {self.trainer.step} already"
+                )
+            if not self.trainer.advance(tokens, self.stop):
+                self.trainer.save(self.folder / STOPPED, rung)
+                raise self._preempted()
+            metrics = self._evaluated().metrics | self._peak_memory()
+            stored = self.trainer.save(path, rung, metrics)
+            (self.folder / STOPPED).unlink(missing_ok=True)
+            self.emit(self._rung_done(rung, stored))
+
+    def _rung_done(self, rung: int, stored: checkpoint.Stored) -> RungDone:
+        return RungDone(
+            rung=rung,
+            tokens=stored.header.tokens,
+            metrics=stored.header.metrics,
+            checkpoint=stored.path.name,
+            sha256=stored.sha256,
+            bytes=stored.bytes,
+        )
+
+    def _peak_memory(self) -> dict[str, float]:
+        """Peak device memory of training and evaluation so far, bytes; nothing on a CPU."""
+        if self.device.type != "cuda":
+            return {}
+        return {
+            "training_peak_allocated_bytes": float(torch.cuda.max_memory_allocated(self.device)),
+            "training_peak_reserved_bytes": float(torch.cuda.max_memory_reserved(self.device)),
+        }
+
+    def _evaluated(self) -> Evaluation:
+        """The evaluation at the current step, made once."""
+        if self.evaluation is None or self.evaluation[0] != self.trainer.step:
+            found = evaluate(
+                self.model, self.task, self.recipe.eval_batch, seed=self.job.seed, dtype=self.recipe.dtype
+            )
+            self.evaluation = (self.trainer.step, found)
+        return self.evaluation[1]
+
+    def _evaluate(self) -> None:
+        """Evaluate at own decisions, and hold the realised ledger against the budget."""
+        if self.trainer.step == 0:
+            raise ConfigError(f"run {self.job.key} has no checkpoint; phase 'evaluate' needs a trained model")
+        found = self._evaluated()
+        certificate = None
+        if self.budget is not None:
+            certificate = certify(self.architecture, self.budget, self.cost_model, rates=found.rates)
+            if not certificate.feasible:
+                worst = certificate.worst()
+                self.off_budget = (
+                    f"{worst.quantity} is {worst.residual:+.2%} off the reference at its realised rates; "
+                    f"the budget allows {'±' if worst.kind == 'match' else '+'}{worst.tolerance:.2%}"
+                )
+        self.emit(
+            Evaluated(
+                point=OWN.name,
+                tokens=self.trainer.tokens,
+                metrics=found.metrics,
+                score=found.score,
+                rates=found.rates,
+                rows=found.rows,
+                unscored_rows=found.unscored_rows,
+                ledger=replace(self._ledger(found.rates), realised=True).as_dict(),
+                certificate=None if certificate is None else certificate.model_dump(mode="json"),
+            )
+        )
+
+    def _profile(self, training_ahead: bool) -> None:
+        measure = partial(
+            profile,
+            self.model,
+            self.task,
+            backend=self.job.backend,
+            seed=self.job.seed,
+            dtype=self.recipe.dtype,
+        )
+        for point in self._points(training_ahead):
+            if point not in self.profiled:
+                self.profiled.add(point)
+                self.emit(measure(point))
+
+    def _points(self, training_ahead: bool) -> tuple[OperatingPoint, ...]:
+        if self.job.points:
+            return tuple(OperatingPoint.parse(name) for name in self.job.points)
+        if not self.model.sites():
+            return (OWN,)
+        untrained = self.trainer.step == 0
+        return FORCED if training_ahead or untrained else (OWN,)
+
+    def _preempted(self) -> _Preempted:
+        return _Preempted(f"run {self.job.key} was asked to stop at step {self.trainer.step}")
