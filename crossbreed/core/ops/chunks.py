@@ -90,18 +90,17 @@ def chunk_decays(log_decay_BTH: Tensor, reset_BT: Tensor | None, chunk: int, dty
     return Decays(pair_NMCC, head_NMC, tail_NMC, whole_NM)
 
 
-def log_decay_gradient(reads_NMC: Tensor, writes_NMC: Tensor, ends_NM: Tensor) -> Tensor:
-    """Gradient of the log-decays `(N, M, C)` of a chunked recurrence, without a chunk-square product.
+def log_decay_gradient(pair_NMCC: Tensor, head_NMC: Tensor, tail_NMC: Tensor, whole_NM: Tensor) -> Tensor:
+    """Gradient of the log-decays `(N, M, C)` from gradients of the logs of the four decays of `Decays`.
 
-    The log of every decay is a difference of cumulative sums c, and scaling what is read at i by exp(c_i), what is
-    written at j by exp(-c_j) and the state after the chunk by exp(c_C) scales the decays. So the gradient of c is
-
-        <reader_i, its gradient> - <written_j, its gradient>, and at the last position + <state after, its gradient>,
-
-    which the caller passes as `reads`, `writes` and `ends`.
+    The log of a decay is a difference of cumulative sums c: pair c_i - c_j, head c_i, tail c_C - c_j, whole c_C.
+    A position's decay to itself is no decay; its entries (which are overwritten) would cancel only up to rounding,
+    and that noise would be all the gradient a closed gate ever sees.
     """
-    total_NMC = reads_NMC - writes_NMC
-    total_NMC[..., -1] += ends_NM
+    pair_NMCC.diagonal(dim1=-2, dim2=-1).zero_()
+    tail_NMC[..., -1] = 0.0
+    total_NMC = pair_NMCC.sum(-1) - pair_NMCC.sum(-2) + head_NMC - tail_NMC
+    total_NMC[..., -1] += tail_NMC.sum(-1) + whole_NM
     return total_NMC.flip(-1).cumsum(-1).flip(-1)
 
 

@@ -250,13 +250,18 @@ class _GatedDeltaRule(torch.autograd.Function):
         grad_v = solve.mT @ grad_y
         # Rows of queries get grad_o, rows of keys get -grad_v: both read y through `scores` and the old state.
         rows = torch.cat((grad_o, -grad_v), 2)
-        grad_scores = (rows @ y.mT.contiguous()).view(N, M, 2, C, C).mul_(pair.unsqueeze(2))
+        grad_scores = (rows @ y.mT.contiguous()).view(N, M, 2, C, C)
         grad_scores[:, :, 1].diagonal(dim1=-2, dim2=-1).zero_()  # a key reads no value of its own token
-        grad_scores = grad_scores.view(N, M, 2 * C, C)
-        grad_qk = (rows @ before.mT.contiguous()).mul_(torch.cat((head, head), 2)).add_(grad_scores @ w)
-        grad_w = (y @ after.mT.contiguous()).mul_(tail).add_(grad_scores.mT @ qk)
-        reads = (grad_qk * qk).sum(-1).view(N, M, 2, C).sum(2)
-        grad_log = log_decay_gradient(reads, (grad_w * w).sum(-1), (after * states[1:]).sum((-2, -1)))
+        log_pair = (grad_scores * scores).sum(2)
+        grad_scores = grad_scores.mul_(pair.unsqueeze(2)).view(N, M, 2 * C, C)
+        grad_qk = (rows @ before.mT.contiguous()).mul_(torch.cat((head, head), 2))
+        grad_w = (y @ after.mT.contiguous()).mul_(tail)
+        log_head = (grad_qk * qk).sum(-1).view(N, M, 2, C).sum(2)
+        log_tail = (grad_w * w).sum(-1)
+        log_whole = (after * before).sum((-2, -1)).mul_(head[:, :, -1, 0])
+        grad_log = log_decay_gradient(log_pair, log_head, log_tail, log_whole)
+        grad_qk.add_(grad_scores @ w)
+        grad_w.add_(grad_scores.mT @ qk)
         grad_q, grad_k = grad_qk[:, :, :C].mul(ctx.scale), grad_qk[:, :, C:].add(beta * grad_w)
         grad_beta = (grad_w * qk[:, :, C:]).sum(-1, keepdim=True)
         grads = [from_chunks(g, B, T) for g in (grad_q, grad_k, grad_v)]

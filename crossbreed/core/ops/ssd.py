@@ -183,8 +183,9 @@ class _SSD(torch.autograd.Function):
         states[0] = _side_by_side(state_BHKV, M)
         for n in range(N):
             _decay_and_add(whole[n], states[n], write[n], out=states[n + 1])
-        o = (q @ states[:-1]).view(N, M, C, r, V).mul_(head).add_(inside.transpose(2, 3))
-        ctx.save_for_backward(q, k, v, apart, pair, head, tail, whole, scores, states, o)
+        old = (q @ states[:-1]).view(N, M, C, r, V).mul_(head)
+        o = old + inside.transpose(2, 3)
+        ctx.save_for_backward(q, k, v, apart, pair, head, tail, whole, scores, states, old)
         ctx.sizes = (B, T, H)
         ctx.dtypes = [x.dtype for x in (q_BTRK, k_BTRK, v_BTHV, log_decay_BTH, state_BHKV)]
         o_BTHV = from_chunks(o.view(N, M, C, r * V), B, T).view(B, T, H, V)
@@ -198,9 +199,9 @@ class _SSD(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, grad_o_BTHV: Tensor, grad_state_BHKV: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, apart, pair, head, tail, whole, scores, states, o = ctx.saved_tensors
+        q, k, v, apart, pair, head, tail, whole, scores, states, old = ctx.saved_tensors
         B, T, H = ctx.sizes
-        N, M, C, r, V = o.shape
+        N, M, C, r, V = old.shape
         dtype = q.dtype
         grad_o = to_chunks(grad_o_BTHV.reshape(B, T, M // B, r * V), C, dtype).view(N, M, C, r, V)
         grad_apart = grad_o.transpose(2, 3).contiguous()
@@ -211,16 +212,19 @@ class _SSD(torch.autograd.Function):
         for n in reversed(range(N)):
             _decay_and_add(whole[n], grad_states[n + 1], local[n], out=grad_states[n])
         after = grad_states[1:]
-        grad_v = (k @ after).view(N, M, C, r, V).mul_(tail).add_((scores.mT @ grad_apart).transpose(2, 3))
-        grad_raw = (grad_apart @ apart.mT.contiguous()).mul_(pair).sum(2)
+        grad_tail = (k @ after).view(N, M, C, r, V).mul_(tail)
+        grad_pair = grad_apart @ apart.mT.contiguous()
+        log_pair = (grad_pair * scores).view(N, M * r, C, C)
+        grad_raw = grad_pair.mul_(pair).sum(2)
         grad_q = (grad_raw @ k).add_(old_reads @ states[:-1].mT.contiguous())
         written = (v.view(N, M, C, r, V) * tail).view(N, M, C, r * V)
         grad_k = (grad_raw.mT @ q).add_(written @ after.mT.contiguous())
-        reads, writes = (
-            (x * y).sum(-1).mT.reshape(N, M * r, C) for x, y in ((grad_o, o), (grad_v, v.view_as(o)))
+        log_head, log_tail = (
+            (x * y).sum(-1).mT.reshape(N, M * r, C) for x, y in ((grad_o, old), (grad_tail, v.view_as(old)))
         )
-        ends = (after * states[1:]).view(N, M, -1, r, V).sum((2, 4)).view(N, M * r)
-        grad_log = log_decay_gradient(reads, writes, ends)
+        log_whole = (whole * (after * states[:-1]).view(N, M, -1, r, V)).sum((2, 4)).view(N, M * r)
+        grad_log = log_decay_gradient(log_pair, log_head, log_tail, log_whole)
+        grad_v = grad_tail.add_((scores.mT @ grad_apart).transpose(2, 3))
         grads = [
             from_chunks(grad_q, B, T),
             from_chunks(grad_k, B, T),

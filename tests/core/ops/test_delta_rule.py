@@ -1,5 +1,7 @@
 """The gated delta rule against its recurrence, its definition and transformers' rule."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -30,8 +32,12 @@ def gradients(rule, tensors, state, **options):
 
 
 def assert_close(got, wanted, tolerance=1e-10):
-    for name, a, b in zip(("o", "state", "dq", "dk", "dv", "dg", "dbeta", "dstate"), got, wanted, strict=False):
-        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}")
+    for name, a, b in zip(
+        ("o", "state", "dq", "dk", "dv", "dg", "dbeta", "dstate"), got, wanted, strict=False
+    ):
+        torch.testing.assert_close(
+            a, b, rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+        )
 
 
 def test_the_recurrence_is_the_definition():
@@ -49,13 +55,17 @@ def test_the_recurrence_is_the_definition():
 @pytest.mark.parametrize(("H", "K", "V"), [(2, 16, 24)])
 def test_outputs_state_and_gradients_equal_the_recurrence(T, H, K, V):
     tensors, state = inputs(2, T, H, K, V)
-    assert_close(gradients(gated_delta_rule, tensors, state), gradients(gated_delta_rule_recurrent, tensors, state))
+    assert_close(
+        gradients(gated_delta_rule, tensors, state), gradients(gated_delta_rule_recurrent, tensors, state)
+    )
 
 
 @pytest.mark.parametrize(("K", "V"), [(24, 48), (48, 16), (96, 96), (5, 1)])
 def test_any_head_size_works(K, V):
     tensors, state = inputs(1, 70, 3, K, V)
-    assert_close(gradients(gated_delta_rule, tensors, state), gradients(gated_delta_rule_recurrent, tensors, state))
+    assert_close(
+        gradients(gated_delta_rule, tensors, state), gradients(gated_delta_rule_recurrent, tensors, state)
+    )
 
 
 @pytest.mark.parametrize("chunk", [16, 64, 128])
@@ -108,7 +118,7 @@ def test_documents_in_one_row_equal_documents_apart(starts):
     got = gated_delta_rule(*tensors, state_BHKV=state, reset_BT=reset)
     edges = sorted({0, *starts, 72})
     outputs = []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         before = None if begin in starts else state
         o, last = gated_delta_rule(*(x[:, begin:end] for x in tensors), state_BHKV=before)
         outputs.append(o)
@@ -122,7 +132,9 @@ def test_ragged_rows_equal_rows_apart():
     o, last = gated_delta_rule(*tensors, state_BHKV=state, valid_BT=valid)
     assert not o[~valid].any()
     for row, length in enumerate(lengths):
-        alone = gated_delta_rule(*(x[row : row + 1, :length] for x in tensors), state_BHKV=state[row : row + 1])
+        alone = gated_delta_rule(
+            *(x[row : row + 1, :length] for x in tensors), state_BHKV=state[row : row + 1]
+        )
         assert_close((o[row : row + 1, :length], last[row : row + 1]), alone)
 
 
@@ -164,7 +176,9 @@ def test_one_closed_gate_in_each_chunk_equals_the_recurrence():
     tensors, state = inputs(2, 128, 2, 16, 16)
     tensors[3] = torch.zeros_like(tensors[3])
     tensors[3][:, [10, 75, 127]] = -30.0
-    assert_close(gradients(gated_delta_rule, tensors, state), gradients(gated_delta_rule_recurrent, tensors, state))
+    assert_close(
+        gradients(gated_delta_rule, tensors, state), gradients(gated_delta_rule_recurrent, tensors, state)
+    )
 
 
 def test_equal_keys_without_decay_do_not_lose_digits():
@@ -231,7 +245,7 @@ def test_any_pieces_resets_and_lengths_equal_the_recurrence(data):
     wanted = gated_delta_rule_recurrent(*tensors, state_BHKV=state, valid_BT=valid, reset_BT=reset)
     edges = sorted({0, T, *data.draw(st.lists(st.integers(0, T), max_size=3), "cuts")})
     outputs = []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         piece = slice(begin, end)
         o, state = gated_delta_rule(
             *(x[:, piece] for x in tensors),
@@ -245,7 +259,9 @@ def test_any_pieces_resets_and_lengths_equal_the_recurrence(data):
 
 
 def test_it_equals_the_rule_of_transformers():
-    modelling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="a test extra")
+    modelling = pytest.importorskip(
+        "transformers.models.qwen3_next.modeling_qwen3_next", reason="a test extra"
+    )
     (q, k, v, log_decay, beta), state = inputs(2, 100, 2, 16, 24, torch.float32)
     wanted = modelling.torch_chunk_gated_delta_rule(
         q, k, v, log_decay, beta, initial_state=state, output_final_state=True

@@ -1,0 +1,71 @@
+"""Rotary embedding: the rotation by hand, relative positions, long positions and transformers' layout."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.rotary import rotary
+
+
+def test_each_pair_of_channels_is_rotated_by_its_own_angle():
+    x = torch.randn(1, 1, 1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = rotary(x, torch.tensor([[5]]), theta=100.0)
+    for i in range(3):
+        angle = 5 * 100.0 ** (-2 * i / 6)
+        a, b = x[0, 0, 0, i].item(), x[0, 0, 0, i + 3].item()
+        assert y[0, 0, 0, i].item() == pytest.approx(a * math.cos(angle) - b * math.sin(angle), abs=1e-12)
+        assert y[0, 0, 0, i + 3].item() == pytest.approx(b * math.cos(angle) + a * math.sin(angle), abs=1e-12)
+
+
+def test_it_equals_the_llama_of_transformers():
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason="a test extra")
+    q = torch.randn(2, 7, 3, 16, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(7).expand(2, 7) + torch.tensor([[0], [40]])
+    inverse = 10000.0 ** -(torch.arange(0, 16, 2) / 16)
+    angle = torch.cat((positions[..., None] * inverse, positions[..., None] * inverse), -1)
+    wanted, _ = llama.apply_rotary_pos_emb(q.transpose(1, 2), q.transpose(1, 2), angle.cos(), angle.sin())
+    torch.testing.assert_close(rotary(q, positions), wanted.transpose(1, 2), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([1.0, 0.5, 0.25]))
+def test_scores_depend_on_relative_positions_only(query, key, shift, fraction):
+    x = torch.randn(1, 2, 1, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def score(offset):
+        q, k = rotary(x, torch.tensor([[query + offset, key + offset]]), fraction=fraction)[0, :, 0]
+        return float(q @ k)
+
+    assert score(shift) == pytest.approx(score(0), abs=1e-6)
+
+
+def test_position_zero_and_the_unrotated_share_pass_through():
+    x = torch.randn(2, 3, 2, 16, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(rotary(x, torch.zeros(2, 3, dtype=torch.long)), x)
+    y = rotary(x, torch.full((2, 3), 9), fraction=0.25)
+    assert torch.equal(y[..., 4:], x[..., 4:])
+    assert not torch.equal(y[..., :4], x[..., :4])
+    assert torch.equal(rotary(x, torch.full((2, 3), 9), fraction=0.0), x)
+
+
+def test_bf16_inputs_turn_by_fp32_angles():
+    x = torch.randn(1, 1, 1, 16, generator=torch.Generator().manual_seed(3)).bfloat16()
+    position = torch.tensor([[4097]])  # not a bf16 number
+    torch.testing.assert_close(
+        rotary(x, position), rotary(x.double(), position).bfloat16(), rtol=1e-2, atol=1e-2
+    )
+
+
+def test_numerical_gradients_agree():
+    x = torch.randn(1, 2, 1, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: rotary(x, torch.tensor([[3, 11]]), fraction=0.5), (x,))
+
+
+@pytest.mark.parametrize(("fraction", "message"), [(1.5, "fraction is 1.5"), (0.2, "rotates 3 channels")])
+def test_a_fraction_that_does_not_fit_is_refused(fraction, message):
+    with pytest.raises(ConfigError, match=message):
+        rotary(torch.zeros(1, 1, 1, 16), torch.zeros(1, 1), fraction=fraction)

@@ -1,0 +1,106 @@
+"""Sparse experts against all experts computed densely and masked."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.routed_linear import routed_linear, routed_swiglu
+
+
+def inputs(N, J, E, D, W, dtype=torch.float64, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    shapes = ((N, D), (E, D, W), (E, D, W), (E, W, D), (N, J))
+    tensors = [torch.randn(*shape, generator=random, dtype=torch.float64).to(dtype) for shape in shapes]
+    return tensors, torch.randint(E, (N, J), generator=random)
+
+
+def dense_swiglu(x, gate, up, down, expert, weight):
+    hidden = F.silu(torch.einsum("nd,edf->nef", x, gate)) * torch.einsum("nd,edf->nef", x, up)
+    share = (F.one_hot(expert, gate.shape[0]) * weight.unsqueeze(-1)).sum(1)
+    return torch.einsum("nef,efd,ne->nd", hidden, down, share)
+
+
+def dense_linear(x, w, expert, weight):
+    share = (F.one_hot(expert, w.shape[0]) * weight.unsqueeze(-1)).sum(1)
+    return torch.einsum("nd,edo,ne->no", x, w, share)
+
+
+def gradients(function, leaves):
+    leaves = [x.clone().requires_grad_() for x in leaves]
+    y = function(*leaves)
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    return [y, *torch.autograd.grad((y * weights).sum(), leaves)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 17), st.integers(1, 3), st.integers(1, 6), st.integers(0, 99))
+def test_results_and_gradients_equal_the_dense_sum(N, J, E, seed):
+    (x, gate, up, down, weight), expert = inputs(N, J, E, 3, 5, seed=seed)
+    got = gradients(lambda x, g, u, d, w: routed_swiglu(x, g, u, d, expert, w), (x, gate, up, down, weight))
+    wanted = gradients(lambda x, g, u, d, w: dense_swiglu(x, g, u, d, expert, w), (x, gate, up, down, weight))
+    torch.testing.assert_close(got, wanted)
+    got = gradients(lambda x, g, w: routed_linear(x, g, expert, w), (x, gate, weight))
+    torch.testing.assert_close(
+        got, gradients(lambda x, g, w: dense_linear(x, g, expert, w), (x, gate, weight))
+    )
+
+
+@pytest.mark.parametrize("chosen", [0, 3, 5])
+def test_one_expert_for_all_tokens_leaves_the_others_without_gradient(chosen):
+    (x, gate, up, down, weight), _ = inputs(9, 2, 6, 4, 4)
+    expert = torch.full((9, 2), chosen)
+    _, _, grad_gate, _, _, _ = gradients(
+        lambda x, g, u, d, w: routed_swiglu(x, g, u, d, expert, w), (x, gate, up, down, weight)
+    )
+    used = grad_gate.flatten(1).any(1)
+    assert used.tolist() == [e == chosen for e in range(6)]
+
+
+def test_only_chosen_products_are_computed():
+    (x, gate, up, down, weight), _ = inputs(9, 1, 6, 4, 4)
+    for poisoned in (gate, up, down):
+        poisoned[1:] = torch.nan
+    y = routed_swiglu(x, gate, up, down, torch.zeros(9, 1, dtype=torch.long), weight)
+    assert y.isfinite().all()
+
+
+def test_no_tokens_give_no_rows_and_zero_gradients():
+    (x, gate, up, down, weight), expert = inputs(0, 2, 3, 4, 5)
+    y, *grads = gradients(
+        lambda x, g, u, d, w: routed_swiglu(x, g, u, d, expert, w), (x, gate, up, down, weight)
+    )
+    assert y.shape == (0, 4)
+    assert not any(g.any() for g in grads)
+
+
+def test_numerical_gradients_agree():
+    (x, gate, up, down, weight), expert = inputs(5, 2, 3, 2, 3)
+    leaves = [t.requires_grad_() for t in (x, gate, up, down, weight)]
+    assert torch.autograd.gradcheck(lambda x, g, u, d, w: routed_swiglu(x, g, u, d, expert, w), leaves)
+
+
+def test_bf16_stays_bf16_and_close():
+    (x, gate, up, down, weight), expert = inputs(33, 2, 4, 8, 16, torch.bfloat16)
+    y = routed_swiglu(x, gate, up, down, expert, weight.float())
+    wide = dense_swiglu(*(t.double() for t in (x, gate, up, down)), expert, weight.double())
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.double(), wide, rtol=5e-2, atol=0.05 * wide.abs().max().item())
+
+
+@pytest.mark.parametrize("bad", [-1, 3])
+def test_an_expert_that_does_not_exist_is_refused(bad):
+    (x, gate, _, _, weight), expert = inputs(5, 2, 3, 4, 4)
+    expert[2, 1] = bad
+    with pytest.raises(ConfigError, match=r"they must lie in 0\.\.2"):
+        routed_linear(x, gate, expert, weight)
+
+
+def test_shapes_that_do_not_fit_are_named():
+    (x, gate, up, down, weight), expert = inputs(5, 2, 3, 4, 6)
+    with pytest.raises(ConfigError, match="rows must agree"):
+        routed_linear(x[:, :3], gate, expert, weight)
+    with pytest.raises(ConfigError, match="3 gates, 2 ups and 3 downs"):
+        routed_swiglu(x, gate, up[:2], down, expert, weight)
