@@ -110,6 +110,7 @@ class Database:
             if verb == "written" and outer[1] == "read":
                 raise RuntimeError("a write transaction cannot start inside a reading one")
             yield outer[0]
+            outer[0].flush()
             return
         with self._sentences(verb), Session(engine, expire_on_commit=False) as session, session.begin():
             self._local.session = (session, verb)

@@ -197,7 +197,7 @@ class CurvePoint(Base):
     """One point of a training curve; a loss or norm that was not finite is null."""
 
     __tablename__ = "curve_point"
-    __table_args__: ClassVar = {"sqlite_with_rowid": False}
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -1,0 +1,190 @@
+"""What searches, fronts and charts read, each in a number of statements that does not grow with the study."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, literal, or_, select
+from sqlalchemy.orm import Session
+
+from crossbreed.storage import schema
+from crossbreed.storage.rows import (
+    ArtefactRow,
+    CandidateRow,
+    CurveRow,
+    EvaluationRow,
+    MeasurementRow,
+    PointRow,
+    RunDetail,
+    RungRow,
+    SeedRow,
+    TrialDetail,
+)
+from crossbreed.storage.runs import Runs
+from crossbreed.storage.trials import Trials
+
+OWN = "own"
+"""The operating point at which a model takes its own decisions."""
+
+_Trial, _Run, _Point = schema.Trial, schema.Run, schema.OperatingPoint
+_MEASUREMENT = tuple(getattr(schema.Measurement, name) for name in MeasurementRow.__dataclass_fields__)
+_EVALUATION = tuple(getattr(schema.Evaluation, name) for name in EvaluationRow.__dataclass_fields__)
+
+
+class Queries(Trials, Runs):
+    """The part of the repository that joins tables for readers."""
+
+    def candidates(
+        self,
+        study_id: int,
+        *,
+        states: Sequence[str] | None = None,
+        points: Sequence[str] | None = (OWN,),
+        details: bool = True,
+    ) -> list[CandidateRow]:
+        """Every trial of a study, by number, with its seeds and their results: five statements.
+
+        ``states`` keeps trials in these states. ``points`` keeps operating points of these names, None all of them.
+        ``details`` False leaves out ledgers, certificates and settings, which are most of the bytes: what samplers
+        and fronts over scores and speeds need.
+        """
+        chosen: list[ColumnElement[bool]] = [_Trial.study_id == study_id]
+        if states is not None:
+            chosen.append(_Trial.state.in_(states))
+        named = chosen if points is None else [*chosen, _Point.name.in_(points)]
+        with self.database.reading() as session:
+            seeds = _seeds(session, chosen, _points(session, named, details))
+            heavy: tuple[Any, ...] = (_Trial.certificate, _Trial.ledger) if details else (literal(None),) * 2
+            query = select(
+                _Trial.id,
+                _Trial.number,
+                schema.Architecture.hash,
+                _Trial.family,
+                _Trial.origin,
+                _Trial.draws,
+                _Trial.state,
+                _Trial.cause,
+                *heavy,
+            )
+            rows = _rows(session, query.join(schema.Architecture).where(*chosen).order_by(_Trial.number))
+            return [CandidateRow(*[*row, tuple(seeds.get(row[0], ()))]) for row in rows]
+
+    def trial_detail(self, study_id: int, number: int) -> TrialDetail:
+        """One candidate in full: genome, ledger, certificate, and each run's rungs, points and artefacts."""
+        with self.database.reading() as session:
+            trial = self.trial(study_id, number)
+            runs = self.runs(study_id, number=number)
+            points = _points(session, [_Run.trial_id == trial.id], details=True)
+            rungs: dict[int, list[RungRow]] = defaultdict(list)
+            artefacts: dict[int, list[ArtefactRow]] = defaultdict(list)
+            rung, artefact = schema.Rung, schema.Artefact
+            for r in session.scalars(
+                select(rung).join(_Run).where(_Run.trial_id == trial.id).order_by(rung.rung)
+            ):
+                rungs[r.run_id].append(
+                    RungRow(r.rung, r.tokens, r.metrics, r.checkpoint, r.sha256, r.recorded_at)
+                )
+            for a in session.scalars(select(artefact).join(_Run).where(_Run.trial_id == trial.id)):
+                artefacts[a.run_id].append(ArtefactRow(a.kind, a.path, a.sha256, a.bytes))
+            return TrialDetail(
+                trial,
+                tuple(
+                    RunDetail(r, tuple(rungs[r.id]), points.get(r.id, {}), tuple(artefacts[r.id]))
+                    for r in runs
+                ),
+            )
+
+    def rungs(self, run_id: int) -> list[RungRow]:
+        """The finished rungs of a run, first to last."""
+        rung = schema.Rung
+        with self.database.reading() as session:
+            rows = session.scalars(select(rung).where(rung.run_id == run_id).order_by(rung.rung))
+            return [RungRow(r.rung, r.tokens, r.metrics, r.checkpoint, r.sha256, r.recorded_at) for r in rows]
+
+    def curve(self, run_id: int, *, at_most: int | None = None) -> list[CurveRow]:
+        """A run's training curve by step; with ``at_most``, evenly thinned in SQL to about that many points.
+
+        The last point is always there, so a thinned curve has at most one more.
+        """
+        return self.curves([run_id], at_most=at_most)[run_id]
+
+    def curves(self, run_ids: Sequence[int], *, at_most: int | None = None) -> dict[int, list[CurveRow]]:
+        """The curves of several runs in one statement, each thinned as by ``curve``."""
+        found: dict[int, list[CurveRow]] = {run_id: [] for run_id in run_ids}
+        with self.database.reading() as session:
+            for run_id, *fields in _rows(session, _curve_query(run_ids, at_most)):
+                found[run_id].append(CurveRow(*fields))
+        return found
+
+
+def _rows(session: Session, query: Any) -> Iterator[Any]:
+    """The rows of a statement built from a list of columns, whose types no checker can follow."""
+    return iter(session.execute(query))
+
+
+def _curve_query(run_ids: Sequence[int], at_most: int | None) -> Any:
+    point = schema.CurvePoint
+    columns = (point.run_id, point.step, point.tokens, point.loss_nats, point.lr, point.grad_norm, point.aux)
+    query = select(*columns).where(point.run_id.in_(run_ids))
+    if at_most is None:
+        return query.order_by(point.run_id, point.step)
+    place = func.row_number().over(partition_by=point.run_id, order_by=point.step).label("place")
+    count = func.count().over(partition_by=point.run_id).label("count")
+    numbered = query.add_columns(place, count).subquery()
+    c = numbered.c
+    # Integer division rounds down, so that a curve of up to at_most points has stride 1 and is whole.
+    stride = (c["count"] + (at_most - 1)) // at_most
+    kept = or_((c.place - 1) % stride == 0, c.place == c["count"])
+    return select(*(c[column.key] for column in columns)).where(kept).order_by(c.run_id, c.step)
+
+
+def _seeds(
+    session: Session, chosen: Sequence[ColumnElement[bool]], points: dict[int, dict[str, PointRow]]
+) -> dict[int, list[SeedRow]]:
+    """Runs by trial id, in order of seed."""
+    query = select(
+        _Run.trial_id, _Run.id, _Run.seed, _Run.state, _Run.cause, _Run.rungs_done, _Run.identities
+    )
+    query = query.join(_Trial).where(*chosen).order_by(_Run.trial_id, _Run.seed)
+    found: dict[int, list[SeedRow]] = defaultdict(list)
+    for trial_id, *fields in _rows(session, query):
+        found[trial_id].append(SeedRow(*[*fields, points.get(fields[0], {})]))
+    return found
+
+
+def _points(
+    session: Session, chosen: Sequence[ColumnElement[bool]], details: bool
+) -> dict[int, dict[str, PointRow]]:
+    """Operating points with their results by run id, then by name, for the rows of run, trial and point chosen."""
+
+    def joined(query: Any) -> Any:
+        return (
+            query.join(_Run, _Point.run_id == _Run.id).join(_Trial, _Run.trial_id == _Trial.id).where(*chosen)
+        )
+
+    measurements: dict[int, list[MeasurementRow]] = defaultdict(list)
+    query = joined(
+        select(schema.Measurement.operating_point_id, *_MEASUREMENT).join_from(schema.Measurement, _Point)
+    )
+    for point_id, *fields in _rows(session, query.order_by(schema.Measurement.id)):
+        measurements[point_id].append(MeasurementRow(*fields))
+    evaluations: dict[int, list[EvaluationRow]] = defaultdict(list)
+    query = joined(
+        select(schema.Evaluation.operating_point_id, *_EVALUATION).join_from(schema.Evaluation, _Point)
+    )
+    for point_id, *fields in _rows(session, query.order_by(schema.Evaluation.tokens)):
+        evaluations[point_id].append(EvaluationRow(*fields))
+    nothing = literal(None)
+    settings, *costs = (
+        (_Point.settings, _Point.ledger, _Point.certificate) if details else (nothing, nothing, nothing)
+    )
+    query = joined(
+        select(_Point.run_id, _Point.id, _Point.name, settings, _Point.rates, *costs).select_from(_Point)
+    )
+    found: dict[int, dict[str, PointRow]] = defaultdict(dict)
+    for run_id, point_id, *data in _rows(session, query.order_by(_Point.id)):
+        results = tuple(measurements.get(point_id, ())), tuple(evaluations.get(point_id, ()))
+        found[run_id][data[0]] = PointRow(*[*data, *results])
+    return found

@@ -1,0 +1,246 @@
+"""Runs: one seed of a trial each. Who may write about a run is whoever holds its lease.
+
+A run is leased to a worker, comes back in order (a rung done, a phase done), ends, or is taken from a dead worker.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from crossbreed.core.errors import ConfigError, StorageError, UnknownName
+from crossbreed.storage import plain, schema
+from crossbreed.storage.database import Database
+from crossbreed.storage.rows import RunRow
+from crossbreed.storage.states import ENDED, check_transition
+from crossbreed.storage.studies import now
+from crossbreed.storage.upsert import insert_missing
+
+MAX_ATTEMPTS = 3
+"""Leases a run may lose in a row before it is given up as lost."""
+
+HELD = ("leased", "running")
+
+
+class Runs:
+    """The part of the repository about runs, their leases and their states."""
+
+    database: Database
+
+    def add_run(self, trial_id: int, seed: int, *, recipe: Any, identities: Mapping[str, str]) -> RunRow:
+        """Queue one seed of a trial; the run that is there already is returned as it is."""
+        at = now()
+        row = {
+            "trial_id": trial_id,
+            "seed": seed,
+            "state": "queued",
+            "attempts": 0,
+            "rungs_done": 0,
+            "recipe": plain.plain(recipe),
+            "identities": plain.plain(identities),
+            "created_at": at,
+            "updated_at": at,
+        }
+        with self.database.writing() as session:
+            insert_missing(session, schema.Run, [row], ["trial_id", "seed"])
+            query = select(schema.Run).where(schema.Run.trial_id == trial_id, schema.Run.seed == seed)
+            run = session.scalars(query).one()
+            follow_first_run(session, run)
+            return run_rows(session, _query().where(schema.Run.id == run.id))[0]
+
+    def lease_run(self, run_id: int, worker: str, *, seconds: float) -> str | None:
+        """Lease a queued or preempted run to ``worker``; returns the token its records must carry.
+
+        None when somebody else was faster or the run has ended.
+        """
+        with self.database.writing() as session:
+            run = locked_run(session, run_id)
+            if run.state not in ("queued", "preempted"):
+                return None
+            run.lease, run.worker = uuid.uuid4().hex, worker
+            run.lease_expires_at = now() + timedelta(seconds=seconds)
+            run.attempts += 1
+            become(session, run, "leased")
+            return run.lease
+
+    def renew_lease(self, run_id: int, lease: str, *, seconds: float) -> bool:
+        """Keep a lease for ``seconds`` more; False when the run is not held under it any more."""
+        with self.database.writing() as session:
+            run = locked_run(session, run_id)
+            if run.lease != lease or run.state not in HELD:
+                return False
+            run.lease_expires_at = now() + timedelta(seconds=seconds)
+            return True
+
+    def release_run(self, run_id: int, lease: str) -> bool:
+        """Put a run back into the queue in order, as between two rungs; False when ``lease`` is stale.
+
+        Late records under this lease are accepted until the run is leased again.
+        """
+        with self.database.writing() as session:
+            run = locked_run(session, run_id)
+            if run.lease != lease:
+                return False
+            if run.state in HELD:
+                become(session, run, "queued")
+                run.attempts = 0
+            return True
+
+    def requeue_expired(
+        self, study_id: int, *, at: datetime | None = None, everything: bool = False
+    ) -> list[RunRow]:
+        """Take runs from workers whose lease has expired: queued again, or ``lost`` after MAX_ATTEMPTS leases.
+
+        ``everything`` takes all leased runs, as after the driver that owned the workers died. Returns those changed.
+        """
+        query = select(schema.Run).join(schema.Trial).where(schema.Trial.study_id == study_id)
+        query = query.where(schema.Run.state.in_(HELD)).with_for_update(of=schema.Run)
+        if not everything:
+            query = query.where(schema.Run.lease_expires_at < (at or now()))
+        with self.database.writing() as session:
+            taken = session.scalars(query).all()
+            for run in taken:
+                run.lease = None
+                if run.attempts >= MAX_ATTEMPTS:
+                    cause = (
+                        f"worker {run.worker} died or fell silent; {run.attempts} leases in a row were lost"
+                    )
+                    become(session, run, "lost", cause)
+                else:
+                    become(session, run, "queued")
+            session.flush()
+            return run_rows(session, _query().where(schema.Run.id.in_([run.id for run in taken])))
+
+    def set_run_state(
+        self, run_id: int, state: str, *, cause: str | None = None, traceback: str | None = None
+    ) -> None:
+        """Move a run by the driver's own decision, such as pruning it. Its lease, if any, becomes stale.
+
+        Raises StorageError when ``state`` cannot follow the present one.
+        """
+        with self.database.writing() as session:
+            run = locked_run(session, run_id)
+            become(session, run, state, cause, traceback)
+            run.lease, run.attempts = None, 0
+
+    def run(self, run_id: int) -> RunRow:
+        with self.database.reading() as session:
+            rows = run_rows(session, _query().where(schema.Run.id == run_id))
+            if not rows:
+                raise StorageError(f"there is no run with id {run_id}.")
+            return rows[0]
+
+    def runs(
+        self, study_id: int, states: Sequence[str] | None = None, *, number: int | None = None
+    ) -> list[RunRow]:
+        """Runs of a study by trial number and seed; only those in ``states``, or of trial ``number``, if given."""
+        query = _query().where(schema.Trial.study_id == study_id)
+        if number is not None:
+            query = query.where(schema.Trial.number == number)
+        if states is not None:
+            query = query.where(schema.Run.state.in_(states))
+        with self.database.reading() as session:
+            return run_rows(session, query.order_by(schema.Trial.number, schema.Run.seed))
+
+    def run_by_key(self, key: str) -> RunRow:
+        """The run study/number/seed. Raises ConfigError for another form, UnknownName when a part does not exist."""
+        match = re.fullmatch(r"([^/]+)/(\d{1,9})/(\d{1,9})", key)
+        if match is None:
+            raise ConfigError(f"run {key!r} breaks the rule: study/number/seed, such as quickstart/3/0.")
+        name, number, seed = match[1], int(match[2]), int(match[3])
+        with self.database.reading() as session:
+            names = session.scalars(select(schema.Study.name)).all()
+            if name not in names:
+                raise UnknownName("study", name, names)
+            query = _query().where(schema.Study.name == name, schema.Trial.number == number)
+            rows = run_rows(session, query.order_by(schema.Run.seed))
+            found = [row for row in rows if row.seed == seed]
+            if not found:
+                raise UnknownName("run", key, [row.key for row in rows])
+            return found[0]
+
+    def run_states(self, study_id: int) -> dict[str, int]:
+        """How many runs of a study are in each state that occurs."""
+        query = select(schema.Run.state, func.count()).join(schema.Trial)
+        query = query.where(schema.Trial.study_id == study_id).group_by(schema.Run.state)
+        with self.database.reading() as session:
+            return dict(row.tuple() for row in session.execute(query))
+
+
+def locked_run(session: Session, run_id: int) -> schema.Run:
+    """The run's row, locked until the transaction ends. Raises StorageError when there is none."""
+    run = session.get(schema.Run, run_id, with_for_update=True)
+    if run is None:
+        raise StorageError(f"there is no run with id {run_id}.")
+    return run
+
+
+def become(
+    session: Session, run: schema.Run, state: str, cause: str | None = None, traceback: str | None = None
+) -> None:
+    """Move a run to ``state`` if that may follow, with its times and its trial."""
+    if state != run.state:
+        check_transition(run_key(session, run), run.state, state)
+    at = now()
+    run.state, run.cause, run.traceback, run.updated_at = state, cause or None, traceback or None, at
+    if state not in HELD:
+        run.lease_expires_at = None
+    run.finished_at = at if state in ENDED else None
+    if state == "running" and run.started_at is None:
+        run.started_at = at
+    follow_first_run(session, run)
+
+
+def follow_first_run(session: Session, run: schema.Run) -> None:
+    """A trial has the state of its first run; seeds added later to sharpen its mean do not change it."""
+    session.flush()
+    first = session.scalar(select(func.min(schema.Run.id)).where(schema.Run.trial_id == run.trial_id))
+    if first == run.id:
+        trial = session.get_one(schema.Trial, run.trial_id)
+        trial.state, trial.cause = run.state, run.cause
+
+
+def run_key(session: Session, run: schema.Run) -> str:
+    query = select(schema.Study.name, schema.Trial.number).join_from(schema.Trial, schema.Study)
+    name, number = session.execute(query.where(schema.Trial.id == run.trial_id)).one()
+    return f"{name}/{number}/{run.seed}"
+
+
+def _query() -> Select[schema.Run, int, int, str]:
+    query = select(schema.Run, schema.Trial.number, schema.Study.id, schema.Study.name)
+    return query.join_from(schema.Run, schema.Trial).join(schema.Study)
+
+
+def run_rows(session: Session, query: Select[schema.Run, int, int, str]) -> list[RunRow]:
+    return [
+        RunRow(
+            id=run.id,
+            key=f"{name}/{number}/{run.seed}",
+            study_id=study_id,
+            trial_id=run.trial_id,
+            number=number,
+            seed=run.seed,
+            state=run.state,
+            cause=run.cause,
+            traceback=run.traceback,
+            attempts=run.attempts,
+            lease=run.lease,
+            worker=run.worker,
+            lease_expires_at=run.lease_expires_at,
+            rungs_done=run.rungs_done,
+            recipe=run.recipe,
+            identities=run.identities,
+            environment=run.environment,
+            created_at=run.created_at,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            updated_at=run.updated_at,
+        )
+        for run, number, study_id, name in session.execute(query)
+    ]

@@ -1,0 +1,41 @@
+"""Writes that may be repeated: the same key is stored once, by SQLite's and PostgreSQL's own upsert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from crossbreed.storage.schema import Base
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def insert_missing(session: Session, model: type[Base], rows: Rows, key: Sequence[str]) -> int:
+    """Insert the rows whose ``key`` is not there yet; returns how many were inserted."""
+    if not rows:
+        return 0
+    statement = _insert(session, model).on_conflict_do_nothing(index_elements=list(key))
+    return session.connection().execute(statement, list(rows)).rowcount
+
+
+def upsert(session: Session, model: type[Base], rows: Rows, key: Sequence[str]) -> None:
+    """Insert rows, or bring those already there level; all rows name the same columns."""
+    if not rows:
+        return
+    statement = _insert(session, model)
+    changed = {name: statement.excluded[name] for name in rows[0] if name not in key}
+    if changed:
+        statement = statement.on_conflict_do_update(index_elements=list(key), set_=changed)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=list(key))
+    session.connection().execute(statement, list(rows))
+
+
+def _insert(session: Session, model: type[Base]) -> Any:
+    table = cast(Table, model.__table__)
+    postgres = session.get_bind().dialect.name == "postgresql"
+    return postgresql.insert(table) if postgres else sqlite.insert(table)
