@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 fault, 2 bad input, 130 interrupted.
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -32,10 +31,6 @@ def run(arguments: list[str]) -> int:
         else:
             print(f"crossbreed: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of a pipe went away (`crossbreed front | head`): nothing more can be said, and nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as fault:
         traceback.print_exc()
         print(

@@ -9,9 +9,11 @@ import typer
 from crossbreed import __version__
 from crossbreed.cli.doctor import doctor
 from crossbreed.cli.init import init
+from crossbreed.cli.match import match
 from crossbreed.cli.options import examples
 from crossbreed.cli.plugins import plugins
 from crossbreed.cli.show import show
+from crossbreed.cli.study import study
 from crossbreed.cli.tasks import tasks
 
 app = typer.Typer(
@@ -45,5 +47,12 @@ app.command(
         "crossbreed show genome.yaml --tokens 4096", "crossbreed show 3f9a2c --db crossbreed.db --json"
     )
 )(show)
+app.command(
+    epilog=examples(
+        "crossbreed match genome.yaml --budget study.yaml",
+        "crossbreed match 3f9a2c --budget budget.yaml --out matched.yaml",
+    )
+)(match)
 app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --json"))(doctor)
 app.add_typer(tasks)
+app.add_typer(study)

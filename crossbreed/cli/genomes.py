@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,45 @@ from rich.tree import Tree
 
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.genome import Architecture, Router, from_yaml
+from crossbreed.core.genome import Architecture, Router, parse
 from crossbreed.core.host import Registry
+from crossbreed.core.model import legality
 
-COST_MODEL = "analytic"
+PREFIX = re.compile(r"[0-9a-f]{4,64}")
 
 
-def read_genome(text: str, db: str, registry: Registry) -> Architecture:
-    """The canonical architecture that a GENOME argument names.
+def read_genome(text: str, db: str, registry: Registry, vocab: int | None = None) -> Architecture:
+    """The canonical architecture that a GENOME argument names; ``vocab`` stands in for one the file leaves out.
 
     Raises ConfigError when it is neither a readable file nor a hash prefix (4 to 64 hex digits) found in ``db``.
     """
-    path = Path(text)
-    if path.is_file():
-        try:
-            content = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"genome file {text!r} cannot be read: {error}.") from error
-        return registry.canonical(from_yaml(content, where=text))
-    raise ConfigError(f"genome {text!r} is neither a file nor a hash prefix of 4 to 64 hex digits.")
+    from crossbreed.core.search.study_file import read_mapping
+
+    if Path(text).is_file():
+        data = read_mapping(Path(text), "genome file")
+        defaults = {} if vocab is None else {"vocab": vocab}
+        architecture = parse(Architecture, {**defaults, **data}, text)
+    elif PREFIX.fullmatch(text):
+        architecture = _stored(text, db)
+    else:
+        raise ConfigError(f"genome {text!r} is neither a file nor a hash prefix of 4 to 64 hex digits.")
+    architecture = registry.canonical(architecture)
+    legality.check(architecture, registry)
+    return architecture
+
+
+def _stored(prefix: str, db: str) -> Architecture:
+    from crossbreed.storage.repository import Repository
+
+    with Repository.open(db, read_only=True) as repository:
+        found = repository.architecture(prefix)
+    return parse(Architecture, found.genome, f"architecture {found.hash[:12]}")
 
 
 def cost_model(registry: Registry) -> CostModel:
     """The cost model whose numbers budgets use."""
+    from crossbreed.core.search.study_setting import COST_MODEL
+
     config = registry.config("cost", COST_MODEL, {})
     model: CostModel = registry.factory("cost", COST_MODEL)(config, registry)
     return model

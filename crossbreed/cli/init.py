@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -42,7 +43,8 @@ def study_text(name: str, registry: Registry) -> str:
     """The template with the study's name, and the names that are registered now as comments."""
     template = Template(files("crossbreed.cli").joinpath("presets/study.yaml").read_text(encoding="utf-8"))
     return template.substitute(
-        name=json.dumps(name), **{key: ", ".join(registry.names(kind)) for key, kind in _LISTED.items()}
+        name=json.dumps(re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-") or "study"),
+        **{key: ", ".join(registry.names(kind)) for key, kind in _LISTED.items()},
     )
 
 

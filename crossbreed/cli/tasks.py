@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,12 @@ def show_task(
 ) -> None:
     """Show one task and its settings."""
     registry = registry_of(plugin)
-    item = {**_summary(registry, name), "settings": settings_of(registry.descriptor("task", name).config)}
+    config = registry.descriptor("task", name).config
+    item = {
+        **_summary(registry, name),
+        "about": inspect.cleandoc(config.__doc__ or ""),
+        "settings": settings_of(config),
+    }
     if json:
         print_json("task", item)
         return
@@ -49,6 +55,7 @@ def show_task(
         default = "required" if setting["required"] else str(setting["default"])
         listed.add_row(*map(escape, (setting["name"], setting["type"], default, setting["meaning"])))
     console.print(listed)
+    console.print(escape(item["about"]))
 
 
 def _summary(registry: Registry, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import referencing
 
 from crossbreed.cli import run
 
@@ -59,10 +60,23 @@ class Result:
         """Stdout as one JSON object, checked against the committed schema it names."""
         document: dict[str, Any] = json.loads(self.out)
         assert document["schema"] == f"crossbreed/{schema}/1"
-        rules = json.loads(files("crossbreed.cli").joinpath(f"schemas/{schema}.json").read_text())
-        jsonschema.Draft202012Validator.check_schema(rules)
-        jsonschema.validate(document, rules, cls=jsonschema.Draft202012Validator)
+        SCHEMAS[document["schema"]].validate(document)
         return document
+
+
+def committed_schemas() -> dict[str, jsonschema.Draft202012Validator]:
+    """Every schema of the package by its id, each able to refer to the others."""
+    folder = files("crossbreed.cli").joinpath("schemas")
+    rules = [json.loads(file.read_text()) for file in folder.iterdir() if file.name.endswith(".json")]
+    for rule in rules:
+        jsonschema.Draft202012Validator.check_schema(rule)
+    known = referencing.Registry().with_resources(
+        (rule["$id"], referencing.Resource.from_contents(rule)) for rule in rules
+    )
+    return {rule["$id"]: jsonschema.Draft202012Validator(rule, registry=known) for rule in rules}
+
+
+SCHEMAS = committed_schemas()
 
 
 Cli = Callable[..., Result]

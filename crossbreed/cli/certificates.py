@@ -1,0 +1,59 @@
+"""Certificates as tables and as words."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+from rich.table import Table
+
+from crossbreed.cli.output import percent, si, table
+from crossbreed.core.budget.certificate import Certificate
+
+
+def certificate_table(certificate: Certificate, title: str = "") -> Table:
+    """One line a budgeted quantity: its rule, the reference, the value and the signed residual."""
+    made = table(
+        title,
+        ["quantity", "rule", ("reference", "right"), ("value", "right"), ("residual", "right"), ""],
+    )
+    for entry in certificate.quantities:
+        rule = f"within {entry.tolerance:.3g}" if entry.kind == "match" else f"at most +{entry.tolerance:.3g}"
+        made.add_row(
+            entry.quantity,
+            f"{entry.kind} {rule}",
+            si(entry.target, 5),
+            si(entry.value, 5),
+            percent(entry.residual),
+            "[green]ok[/]" if entry.ok else "[red]off[/]",
+        )
+    return made
+
+
+def verdict(certificate: Certificate) -> str:
+    """One line under a certificate, in console markup."""
+    dimensions = ", ".join(f"{name}={value}" for name, value in certificate.dimensions.items())
+    moved = f"found by {certificate.path.replace('_', ' ')}; {certificate.rates} rates"
+    moved += f"; {dimensions}" if dimensions else ""
+    if certificate.feasible:
+        return f"[green]feasible[/] ({escape(moved)})"
+    return f"[red]infeasible[/]: {escape(certificate.reason or 'out of tolerance')} ({escape(moved)})"
+
+
+def residual_words(certificate: Certificate | None) -> str:
+    """Residuals in one cell of a table: ``training FLOPs +0.4%, ...``."""
+    if certificate is None:
+        return "-"
+    return ", ".join(
+        f"{SHORT.get(q.quantity, q.quantity)} {percent(q.residual)}" for q in certificate.quantities
+    )
+
+
+SHORT = {
+    "training_flops_per_token": "train FLOPs",
+    "prefill_flops_per_token": "prefill FLOPs",
+    "decode_flops_per_token": "decode FLOPs",
+    "parameters": "params",
+    "active_parameters": "active params",
+    "non_embedding_parameters": "non-emb. params",
+    "state_bytes": "state",
+    "memory_bytes": "memory",
+}
