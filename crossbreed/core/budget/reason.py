@@ -1,0 +1,128 @@
+"""Why a budget cannot be met: read from how the quantities move around the nearest point, not from names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crossbreed.core.budget.search import GridSearch, Point
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.genome import Architecture
+from crossbreed.core.ledger import Ledger
+
+STILL = 1e-9
+"""Relative changes below this are rounding."""
+
+
+class Step(NamedTuple):
+    """One grid step along one dimension and the relative change of every budgeted quantity."""
+
+    dimension: str
+    changes: tuple[float, ...]
+
+
+def reason(search: GridSearch, point: Point, ledger: Ledger, parts: Parts) -> str:
+    """A sentence naming the quantity that cannot move and what holds it, then the nearest point."""
+    here = search.residuals(point)
+    assert here is not None, "the nearest point of a search is legal"
+    outside = [
+        (abs(r) if two_sided else r) - tolerance
+        for r, (_, _, tolerance, two_sided) in zip(here, search.rules, strict=True)
+    ]
+    # A parameter count that lags behind FLOPs explains more than the FLOPs do, so stored quantities win ties.
+    stuck = max(range(len(outside)), key=lambda q: (round(outside[q], 3), not _is_flops(search.rules[q][0])))
+    name, _, tolerance, _ = search.rules[stuck]
+    rises = here[stuck] < 0
+    verb = "rise" if rises else "fall"
+    text = (
+        f"{name} is {here[stuck]:+.1%} from its target (tolerance {tolerance:.1%}) and cannot {verb}"
+        f"{_hold(search, point, here, stuck, rises)}"
+    )
+    text += _reuse(search.plan.at(point), name, rises, ledger, parts)
+    dimensions = ", ".join(f"{d.name}={v}" for d, v in zip(search.plan.dimensions, point, strict=True))
+    others = ", ".join(f"{rule[0]} {r:+.1%}" for rule, r in zip(search.rules, here, strict=True))
+    return f"{text} Nearest point: {dimensions or 'the proposal itself'} ({others})."
+
+
+def _hold(search: GridSearch, point: Point, here: tuple[float, ...], stuck: int, rises: bool) -> str:
+    """What keeps the stuck quantity: no dimension moves it, bounds stop it, or another quantity goes with it."""
+    if not search.grids:
+        return ": the architecture has no free dimension."
+    wanted = 1.0 if rises else -1.0
+    steps, blocked = _steps(search, point, here), []
+    towards = [s for s in steps if s.changes[stuck] * wanted > STILL]
+    away = [s for s in steps if s.changes[stuck] * wanted < -STILL]
+    for step in away:
+        if not any(s.dimension == step.dimension for s in towards):
+            blocked.append(step.dimension)
+    if not towards and not blocked:
+        return ": no free dimension moves it."
+    grids = {d.name: d.grid for d in search.plan.dimensions}
+    values = {d.name: v for d, v in zip(search.plan.dimensions, point, strict=True)}
+    limits = ", ".join(f"{d} at {values[d]} of {grids[d][0]}..{grids[d][-1]}" for d in dict.fromkeys(blocked))
+    bound = f"the bounds stop {limits}" if limits else ""
+    if not towards:
+        return f": {bound}."
+    tied = _tied(search, here, towards, stuck)
+    if tied is None:
+        held = "no single legal step brings it closer within the other quantities"
+    else:
+        other, ratios = tied
+        held = f"every free dimension that moves it moves {other} too ({ratios})"
+        return f" without {other}: {held}{', and ' + bound if bound else ''}."
+    return f": {held}{', and ' + bound if bound else ''}."
+
+
+def _steps(search: GridSearch, point: Point, here: tuple[float, ...]) -> list[Step]:
+    found = []
+    for axis, dimension in enumerate(search.plan.dimensions):
+        for other in search.neighbours(point, axis):
+            there = search.residuals(other)
+            if there is not None:
+                changes = tuple((b - a) / (1 + a) for a, b in zip(here, there, strict=True))
+                found.append(Step(dimension.name, changes))
+    return found
+
+
+def _tied(
+    search: GridSearch, here: tuple[float, ...], towards: list[Step], stuck: int
+) -> tuple[str, str] | None:
+    """Another quantity that every helpful step pushes the wrong way, with its change per 1% of the stuck one."""
+    candidates = []
+    for q, (name, _, tolerance, two_sided) in enumerate(search.rules):
+        if q == stuck or (not two_sided and here[q] < -tolerance):
+            continue
+        # A quantity above its target is hurt by rising; one below by falling; one on target by either.
+        hurt = [s for s in towards if abs(s.changes[q]) > STILL and s.changes[q] * here[q] >= 0]
+        if len(hurt) == len(towards):
+            ratios = ", ".join(
+                f"{s.dimension}: {s.changes[q] / s.changes[stuck]:+.2f}% per 1%" for s in towards
+            )
+            pressure = abs(here[q]) / max(tolerance, STILL)
+            candidates.append((pressure, name, ratios))
+    if not candidates:
+        return None
+    _, name, ratios = max(candidates)
+    return name, ratios
+
+
+def _reuse(architecture: Architecture, stuck: str, rises: bool, ledger: Ledger, parts: Parts) -> str:
+    """Say when weights run several times a token: each then costs that many times the FLOPs of one that runs once."""
+    if not (rises and stuck.endswith("parameters")):
+        return ""
+    texts = []
+    for index, stage in enumerate(architecture.stages):
+        config = parts.config("depth", stage.depth.name, stage.depth.params)
+        policy = parts.factory("depth", stage.depth.name)(config)
+        runs, sets = stage.depth.repeats, policy.weight_sets(stage.depth.repeats)
+        if runs > sets:
+            texts.append(f"stage {index} runs {sets} set of weights {runs} times a token")
+    if not texts:
+        return ""
+    text = f" Here {'; '.join(texts)}, so that a weight costs FLOPs at every run."
+    if ledger.active_parameters == ledger.parameters:
+        text += " Every token uses every weight; sparse experts store weights that a token does not use."
+    return text
+
+
+def _is_flops(quantity: str) -> bool:
+    return "flops" in quantity

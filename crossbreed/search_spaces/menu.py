@@ -1,0 +1,184 @@
+"""What a study allows, sorted by what each part can do. Only capabilities, configs and costs are looked at, never names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from crossbreed.core.contracts.capabilities import SiteKind
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.contracts.space import Floats, Integers, Range, Setting
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ledger import Cost, Shape
+
+BASE_WIDTH = 64
+"""Width at which mixers' default sizes are meant."""
+LARGEST_HEAD_FACTOR = 4
+"""Heads grow with the width up to this many times their default size; beyond, their number grows."""
+SHORT, LONG = 64, 4096
+"""Context lengths between which the read cost of a mixer that looks back at every token grows."""
+
+
+@dataclass(frozen=True)
+class Menu:
+    """Names by use.
+
+    growing / constant: single sequence mixers whose decoding read grows with the context, or does not.
+    multi: sequence mixers that hold several readers; only listed if a mode router and a pair of readers are allowed.
+    pairs: readers for them, cheapest first.
+    dense / sparse: channel mixers that use all their weights for every token, or store more.
+    """
+
+    growing: tuple[str, ...]
+    constant: tuple[str, ...]
+    multi: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    dense: tuple[str, ...]
+    sparse: tuple[str, ...]
+    gates: tuple[str, ...]
+    modes: tuple[str, ...]
+    depth: tuple[str, ...]
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        return self.constant + self.growing + self.multi
+
+    @property
+    def channel(self) -> tuple[str, ...]:
+        return self.dense + self.sparse
+
+
+def menu(setting: Setting) -> Menu:
+    """Sort what a setting allows. Raises ConfigError when no sequence mixer or no depth policy is left."""
+    parts = setting.parts
+    on_axis: dict[str, list[str]] = {"sequence": [], "channel": [], "depth": []}
+    for name in setting.mixers:
+        on_axis[parts.descriptor("mixer", name).capabilities.axis].append(name)
+    several = [m for m in on_axis["sequence"] if holds_readers(parts, m)]
+    single = [m for m in on_axis["sequence"] if m not in several]
+    read = {m: [_read(parts, m, setting.d_model, tokens) for tokens in (SHORT, LONG)] for m in single}
+    growing = [m for m in single if read[m][1] > read[m][0]]
+    readers = [m for m in single if parts.descriptor("mixer", m).capabilities.reader]
+    readers.sort(key=lambda m: (read[m][1], m))
+    pairs = list(combinations(readers, 2))
+    # A constant reader beside a growing one is what a mode is for; other pairs only where there is no such pair.
+    pairs = [(a, b) for a, b in pairs if (a in growing) != (b in growing)] or pairs
+    modes = _able(setting, "mode", 2)
+    sparse = [c for c in on_axis["channel"] if _stores_more(parts, c, setting.d_model)]
+    found = Menu(
+        growing=tuple(growing),
+        constant=tuple(m for m in single if m not in growing),
+        multi=tuple(several) if modes and pairs else (),
+        pairs=tuple(pairs),
+        dense=tuple(c for c in on_axis["channel"] if c not in sparse),
+        sparse=tuple(sparse),
+        gates=_able(setting, "gate", 2),
+        modes=modes,
+        depth=tuple(setting.depth),
+    )
+    if not found.sequence:
+        allowed = ", ".join(setting.mixers) or "none"
+        raise ConfigError(
+            f"space 'layer_hybrids' needs a sequence mixer, and for a multi-mixer two readers and a mode router; "
+            f"the study allows the mixers: {allowed}."
+        )
+    if not found.depth:
+        raise ConfigError(
+            "space 'layer_hybrids' needs a depth policy, such as 'layered'; the study allows none."
+        )
+    return found
+
+
+def holds_readers(parts: Parts, mixer: str) -> bool:
+    """Whether a mixer's settings list readers, so that a mode router must choose among them."""
+    return "readers" in parts.descriptor("mixer", mixer).config.model_fields
+
+
+def sizes(parts: Parts, mixer: str, d_model: int, share: float) -> dict[str, int]:
+    """Starting sizes of a mixer's free params at a width: defaults scaled from the base width, on their legal grids.
+
+    ``share``: how many layers' worth of FLOPs one run of the mixer may spend. Experts are the more the less a run may
+    spend, since a run's weights then have to be shared by more runs.
+    """
+    descriptor = parts.descriptor("mixer", mixer)
+    defaults = parts.config("mixer", mixer, {})
+    width = d_model / BASE_WIDTH
+    per_head = min(width, LARGEST_HEAD_FACTOR)
+    found = {}
+    for name, legal in descriptor.free.items():
+        default = getattr(defaults, name)
+        if not isinstance(default, int):
+            continue
+        if name.endswith("_size"):
+            wanted = default * per_head
+        elif name == "heads":
+            wanted = default * max(1.0, width / LARGEST_HEAD_FACTOR)
+        elif name == "hidden":
+            wanted = default * width * share
+        elif name == "experts":
+            wanted = default / share
+        else:
+            wanted = default
+        found[name] = min(options(legal), key=lambda v: (abs(v - wanted), v))
+    return found
+
+
+def options(legal: Range) -> list[Any]:
+    """The values of a finite range. Raises ConfigError for real numbers."""
+    if isinstance(legal, Floats):
+        raise ConfigError(f"a free dimension needs a finite range, got {legal}.")
+    return list(legal.values()) if isinstance(legal, Integers) else list(legal.values)
+
+
+def segments(values: Iterable[int], length: int, feedback: bool) -> list[int]:
+    """Segment lengths that leave at least two segments; under feedback at most eight, each being one forward pass."""
+    least = length / 8 if feedback else 1
+    return [v for v in values if least <= v <= max(length // 2, 1)]
+
+
+def usual(parts: Parts, kind: Any, name: str, ranges: Mapping[str, Range]) -> dict[str, Any]:
+    """A plugin's own defaults for the params a search may draw, as far as they lie in their ranges."""
+    found = {}
+    fields = parts.descriptor(kind, name).config.model_fields
+    for param, legal in ranges.items():
+        default = fields[param].default if param in fields else None
+        if isinstance(legal, Floats):
+            inside = isinstance(default, int | float) and legal.low <= default <= legal.high
+        else:
+            inside = default in options(legal)
+        if inside:
+            found[param] = default
+    return found
+
+
+def drawn(ranges: Mapping[str, Range], skip: Iterable[str]) -> dict[str, Range]:
+    """The ranges a space draws from: all but those a budget moves."""
+    return {name: legal for name, legal in ranges.items() if name not in skip}
+
+
+def _able(setting: Setting, kind: SiteKind, choices: int) -> tuple[str, ...]:
+    found = []
+    for name in setting.routers:
+        able = setting.parts.descriptor("router", name).capabilities
+        enough = able.max_choices is None or able.max_choices >= choices
+        if kind in able.sites and able.causal and enough:
+            found.append(name)
+    return tuple(found)
+
+
+def _cost(parts: Parts, mixer: str, d_model: int, tokens: int) -> Cost:
+    config = parts.config("mixer", mixer, {})
+    shape = Shape(tokens=tokens, phase="decode")
+    cost: Cost = parts.factory("mixer", mixer).cost(config, d_model, shape, 1, parts)
+    return cost
+
+
+def _read(parts: Parts, mixer: str, d_model: int, tokens: int) -> float:
+    return _cost(parts, mixer, d_model, tokens).reads[0].forward
+
+
+def _stores_more(parts: Parts, mixer: str, d_model: int) -> bool:
+    cost = _cost(parts, mixer, d_model, SHORT)
+    return cost.active_parameters < cost.parameters
