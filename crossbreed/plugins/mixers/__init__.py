@@ -1,0 +1,100 @@
+"""Built-in mixers. Importing this imports no torch; the classes load when a model is built or a cost is asked for.
+
+Legend for tensor names: B batch, T tokens, S key slots, D model width, H output heads, Q query heads, G key/value heads,
+K key size, V value size, C channels, W convolution width, E experts, F expert width, N choices.
+"""
+
+from __future__ import annotations
+
+from crossbreed.core.contracts.capabilities import Execution, MixerCapabilities
+from crossbreed.core.contracts.hookspecs import hookimpl
+from crossbreed.core.contracts.mixer import MixerDescriptor
+from crossbreed.core.contracts.space import Choices, Integers
+from crossbreed.core.ledger import Phase
+from crossbreed.plugins.mixers.configs import (
+    AttentionConfig,
+    DeltaSettings,
+    ExpertsConfig,
+    GatedDeltaNetConfig,
+    Mamba2Config,
+    MultiMixerConfig,
+    SoftmaxSettings,
+    SsdSettings,
+    SwiGLUConfig,
+)
+from crossbreed.plugins.mixers.plan import DELTA, SOFTMAX, SSD
+
+SEQUENCE = "crossbreed.plugins.mixers.sequence:SequenceMixer"
+DECODE_SKIPS: dict[Phase, Execution] = {"train": "dense", "prefill": "dense", "decode": "sparse"}
+ALWAYS_SKIPS: dict[Phase, Execution] = {"train": "sparse", "prefill": "sparse", "decode": "sparse"}
+
+
+@hookimpl
+def register_mixers() -> list[MixerDescriptor]:
+    return [
+        MixerDescriptor(
+            name="attention",
+            factory=SEQUENCE,
+            config=AttentionConfig,
+            capabilities=MixerCapabilities("sequence", reader=True, execution=DECODE_SKIPS),
+            summary="causal softmax attention: rotary positions, grouped queries, sliding window",
+            ranges={
+                "heads": Choices((2, 4, 8)),
+                "kv_heads": Choices((None, 1, 2)),
+                "window": Choices((None, 16, 64, 256)),
+            },
+            # Heads stay: they must remain a multiple of kv_heads. Sizes are even for whole rotary pairs.
+            free={"head_size": Integers(2, 256, 2)},
+            reader=SOFTMAX,
+            reader_config=SoftmaxSettings,
+        ),
+        MixerDescriptor(
+            name="mamba2",
+            factory=SEQUENCE,
+            config=Mamba2Config,
+            capabilities=MixerCapabilities("sequence", reader=True, execution=DECODE_SKIPS),
+            summary="state-space duality with one decay per head (Mamba-2)",
+            ranges={"heads": Choices((2, 4, 8)), "state_size": Integers(8, 64, 8)},
+            free={"state_size": Integers(2, 256, 2), "head_size": Integers(2, 256, 2)},
+            reader=SSD,
+            reader_config=SsdSettings,
+        ),
+        MixerDescriptor(
+            name="gated_deltanet",
+            factory=SEQUENCE,
+            config=GatedDeltaNetConfig,
+            capabilities=MixerCapabilities("sequence", reader=True, execution=DECODE_SKIPS),
+            summary="the delta rule with a decay per head (Gated DeltaNet)",
+            ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
+            free={"key_size": Integers(2, 256, 2), "value_size": Integers(2, 256, 2)},
+            reader=DELTA,
+            reader_config=DeltaSettings,
+        ),
+        MixerDescriptor(
+            name="multi_mixer",
+            factory=SEQUENCE,
+            config=MultiMixerConfig,
+            capabilities=MixerCapabilities("sequence", execution=DECODE_SKIPS),
+            summary="several readers over one stream of keys and values, chosen by a mode router (Oryx)",
+            ranges={"heads": Choices((2, 4, 8))},
+            free={"head_size": Integers(2, 256, 2)},
+        ),
+        MixerDescriptor(
+            name="swiglu",
+            factory="crossbreed.plugins.mixers.swiglu:SwiGLU",
+            config=SwiGLUConfig,
+            capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
+            summary="a gated feed-forward layer",
+            ranges={"hidden": Integers(32, 512, 16)},
+            free={"hidden": Integers(4, 8192, 4)},
+        ),
+        MixerDescriptor(
+            name="experts",
+            factory="crossbreed.plugins.mixers.experts:Experts",
+            config=ExpertsConfig,
+            capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
+            summary="sparse experts with a shared one, routed by depth-aware queries (Dreamer)",
+            ranges={"experts": Choices((4, 8, 16, 32)), "top_k": Choices((2, 3, 4))},
+            free={"experts": Integers(4, 1024), "hidden": Integers(4, 4096, 4)},
+        ),
+    ]

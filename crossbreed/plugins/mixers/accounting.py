@@ -1,0 +1,37 @@
+"""Counting helpers for the costs of mixers and readers: the ledger's conventions as small functions. No torch."""
+
+from __future__ import annotations
+
+from crossbreed.core.ledger import CHUNK, Shape
+
+
+def mean_visible(shape: Shape, window: int | None = None) -> float:
+    """Keys a causal query sees: the mean over the sequence, or at the last token in decode; capped by a window."""
+    T = shape.tokens
+    if window is None or window >= T:
+        return shape.mean_context
+    if shape.phase == "decode":
+        return float(window)
+    return (window * (window + 1) / 2 + (T - window) * window) / T
+
+
+def mean_in_chunk(tokens: int, chunk: int = CHUNK) -> float:
+    """Positions of its own chunk that a token sees, itself included: mean over a sequence cut into chunks."""
+    whole, rest = divmod(tokens, chunk)
+    return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / 2 / tokens
+
+
+def chunk_issued(tokens: int, chunk: int) -> tuple[int, float]:
+    """(chunk the reference path uses, padded tokens per token); see ``core.ops.chunks.chunk_for``.
+
+    One token takes the step path, which pads nothing.
+    """
+    if tokens == 1:
+        return 1, 1.0
+    size = min(chunk, max(16, 1 << (tokens - 1).bit_length()))
+    return size, -(-tokens // size) * size / tokens
+
+
+def recurrent_bytes(shape: Shape) -> int:
+    """Bytes of one number of a recurrent state: fp32, float64 for float64 activations."""
+    return 8 if shape.dtype == "float64" else 4

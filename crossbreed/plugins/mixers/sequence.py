@@ -1,0 +1,295 @@
+"""Sequence mixers: attention, Mamba-2, Gated DeltaNet and the multi-mixer are one class with different plans.
+
+Legend: H output heads, Q query heads, G key or value heads, K key size, V value size, C projected channels, N readers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossbreed.core.contracts.context import Context
+from crossbreed.core.contracts.mixer import Mixer, MixerBuild, ReaderBuild, State, StateSpec
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops.rotary import rotary
+from crossbreed.core.ops.short_conv import short_conv
+from crossbreed.plugins.mixers.configs import Config
+from crossbreed.plugins.mixers.plan import Plan, plan
+from crossbreed.plugins.mixers.reading import check_backend, masked, read_mask, rows_that_read, starts
+
+INIT_STD = 0.02
+NORM_EPS = 1e-6
+
+
+class SequenceMixer(Mixer, nn.Module):
+    """Projections, an optional short convolution, readers, an optional gate and norm, one output matrix.
+
+    Source: Oryx (arXiv 2605.28769, section 3 and appendix B) for several readers; with one, Llama's attention, Mamba-2
+    (Dao and Gu, 2024) or Gated DeltaNet (Yang et al., 2024), by the config's class.
+
+    With several readers ``context.mode`` says who reads each token. Soft weights in training run and weight all of them.
+    State tensors are named ``conv`` and ``<reader>.<name>``. Raises ConfigError for several readers without a mode.
+    """
+
+    def __init__(self, config: Config, build: MixerBuild) -> None:
+        super().__init__()
+        self.config, self.plan = config, plan(config, build.parts)
+        p = self.plan
+        check_backend("/".join(reader.name for reader in p.readers), build.backend)
+        # One matrix for all projections (keys, values, each reader's queries, gate): one product where all are needed.
+        self.projection = _linear(build.d_model, p.projected_width)
+        self.output = _linear(p.output_width, build.d_model)
+        self.conv_CW: nn.Parameter | None = None
+        self.conv_bias_C: nn.Parameter | None = None
+        if p.conv is not None:
+            bound = p.conv.width**-0.5
+            self.conv_CW = nn.Parameter(torch.empty(p.written_width, p.conv.width).uniform_(-bound, bound))
+            self.conv_bias_C = nn.Parameter(torch.zeros(p.written_width)) if p.conv.bias else None
+        self.norm_weight = nn.Parameter(torch.ones(p.norm_width)) if p.norm_width else None
+        reader_build = ReaderBuild(build.d_model, p.heads, build.backend)
+        self.readers = nn.ModuleList(part.load()(part.config, reader_build) for part in p.readers)
+
+    def forward(
+        self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
+        read_BT = read_mask(read_BT, context)
+        reads, weight_BTN = self._who_reads(context, read_BT)
+        skips = context.phase == "decode" and any(mask is not None for mask in reads)
+        if not skips:
+            projected_BTC = self.projection(x_BTD)
+            written_BTC = projected_BTC[..., : self.plan.written_width]
+            rest_BTC = projected_BTC[..., self.plan.written_width :]
+        else:
+            written_BTC = F.linear(x_BTD, self.projection.weight[: self.plan.written_width])
+            rest_BTC = None
+        written_BTC, tail = self._convolved(written_BTC, context, state)
+        k_BTGK, v_BTGV, queries = self._split(written_BTC)
+        turned_BTGK = self._turn(k_BTGK, context) if self.plan.rotary else k_BTGK
+        after: State = {} if tail is None else {"conv": tail}
+        total_BTHV: Tensor | None = None
+        for i, (reader, part) in enumerate(zip(self.readers, self.plan.readers, strict=True)):
+            q_BTQK = queries[i] if queries else self._query(i, x_BTD, rest_BTC, reads[i])
+            if part.rotated:
+                q_BTQK = self._turn(q_BTQK, context)
+            own = None if state is None else _own(state, i)
+            k = turned_BTGK if part.rotated else k_BTGK
+            o_BTHV, new = reader(q_BTQK, k, v_BTGV, x_BTD, context, own, reads[i])
+            after |= {f"{i}.{name}": tensor for name, tensor in (new or {}).items()}
+            if weight_BTN is not None:
+                o_BTHV = o_BTHV * weight_BTN[..., i, None, None].to(o_BTHV.dtype)
+            total_BTHV = o_BTHV if total_BTHV is None else total_BTHV + o_BTHV
+        assert total_BTHV is not None
+        gate_BTC = None if rest_BTC is None else rest_BTC[..., rest_BTC.shape[-1] - self.plan.output_width :]
+        y_BTD = self._out(total_BTHV, x_BTD, gate_BTC, read_BT if skips else None)
+        return masked(y_BTD, read_BT), None if state is None else after
+
+    def _who_reads(
+        self, context: Context, read_BT: Tensor | None
+    ) -> tuple[list[Tensor | None], Tensor | None]:
+        """Each reader's mask (None: everything), and the soft weights where training uses them."""
+        count = len(self.readers)
+        if count == 1:
+            return [read_BT], None
+        if context.mode is None:
+            names = ", ".join(part.name for part in self.plan.readers)
+            raise ConfigError(
+                f"a multi_mixer with {count} readers ({names}) needs a mode for every token, but context.mode is None; "
+                "give the architecture a mode_router or force the site 'mode'"
+            )
+        weight_BTN = context.mode.weight_BTN
+        if weight_BTN is not None and weight_BTN.shape[-1] != count:
+            raise ConfigError(
+                f"the mode has {weight_BTN.shape[-1]} choices, but this multi_mixer has {count} readers; they must agree"
+            )
+        if weight_BTN is not None and context.training:
+            return [read_BT] * count, weight_BTN
+        chosen = [context.mode.choice_BT == i for i in range(count)]
+        return [mask if read_BT is None else mask & read_BT for mask in chosen], None
+
+    def _convolved(
+        self, written_BTC: Tensor, context: Context, state: State | None
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.conv_CW is None:
+            return written_BTC, None
+        tail, reset_BT = starts(context, None if state is None else state["conv"])
+        y_BTC, tail = short_conv(
+            written_BTC,
+            self.conv_CW.to(written_BTC.dtype),
+            None if self.conv_bias_C is None else self.conv_bias_C.to(written_BTC.dtype),
+            tail_BWC=tail,
+            valid_BT=context.valid_BT,
+            reset_BT=reset_BT,
+        )
+        return y_BTC, tail
+
+    def _split(self, written_BTC: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Keys, values and (where convolved) queries, activated."""
+        p = self.plan
+        if p.queries_convolved and p.q_activation == p.kv_activation == "silu":
+            written_BTC = F.silu(written_BTC)
+        elif p.kv_activation == "silu":
+            kv_BTC, q_BTC = written_BTC.split(
+                [p.key_width + p.value_width, written_BTC.shape[-1] - p.key_width - p.value_width], -1
+            )
+            written_BTC = torch.cat((F.silu(kv_BTC), q_BTC), -1)
+        elif p.queries_convolved and p.q_activation == "silu":
+            kv_BTC, q_BTC = written_BTC.tensor_split([p.key_width + p.value_width], -1)
+            written_BTC = torch.cat((kv_BTC, F.silu(q_BTC)), -1)
+        widths = [p.key_width, p.value_width]
+        if p.queries_convolved:
+            widths += [p.query_width] * len(self.readers)
+        k_BTC, v_BTC, *queries = written_BTC.split(widths, -1)
+        k_BTGK = k_BTC.unflatten(-1, (p.heads.key_heads, p.heads.key_size))
+        v_BTGV = v_BTC.unflatten(-1, (p.heads.value_heads, p.heads.value_size))
+        return k_BTGK, v_BTGV, [q.unflatten(-1, (p.heads.query_heads, p.heads.key_size)) for q in queries]
+
+    def _query(self, index: int, x_BTD: Tensor, rest_BTC: Tensor | None, read_BT: Tensor | None) -> Tensor:
+        """Reader ``index``'s queries; in decode only for the rows that it reads, zero elsewhere."""
+        p = self.plan
+        start = index * p.query_width
+        if rest_BTC is not None:
+            q_BTC = rest_BTC[..., start : start + p.query_width]
+        else:
+            first = p.written_width + start
+            q_BTC = _for_rows(x_BTD, self.projection.weight[first : first + p.query_width], read_BT)
+        if p.q_activation == "silu":
+            q_BTC = F.silu(q_BTC)
+        return q_BTC.unflatten(-1, (p.heads.query_heads, p.heads.key_size))
+
+    def _turn(self, x_BTGK: Tensor, context: Context) -> Tensor:
+        assert self.plan.rotary is not None
+        return rotary(x_BTGK, context.positions_BT, *self.plan.rotary)
+
+    def _out(self, o_BTHV: Tensor, x_BTD: Tensor, gate_BTC: Tensor | None, read_BT: Tensor | None) -> Tensor:
+        """Gate, norm and output matrix; ``read_BT`` names the rows of a decoded token that read, None means all."""
+        if read_BT is not None:
+            rows = rows_that_read(read_BT)
+            if len(rows) < len(x_BTD):
+                y_BTD = torch.zeros_like(x_BTD)
+                if len(rows):
+                    y_BTD[rows] = self._out(o_BTHV[rows], x_BTD[rows], None, None).to(y_BTD.dtype)
+                return y_BTD
+        p = self.plan
+        if p.gate and gate_BTC is None:
+            gate_BTC = F.linear(x_BTD, self.projection.weight[p.projected_width - p.output_width :])
+        if p.norm == "head":
+            o_BTHV = _rms_norm(o_BTHV, self.norm_weight)
+        o_BTC = o_BTHV.flatten(-2)
+        if p.gate:
+            assert gate_BTC is not None
+            o_BTC = o_BTC * F.silu(gate_BTC)
+        if p.norm == "full":
+            o_BTC = _rms_norm(o_BTC, self.norm_weight)
+        return self.output(o_BTC)  # type: ignore[no-any-return]
+
+    def state_specs(self) -> tuple[StateSpec, ...]:
+        p, specs = self.plan, []
+        if p.conv is not None:
+            specs.append(StateSpec("conv", (p.conv.width - 1, p.written_width)))
+        for i, reader in enumerate(self.readers):
+            for spec in reader.state_specs():  # type: ignore[operator]
+                specs.append(StateSpec(f"{i}.{spec.name}", spec.shape, spec.dtype, spec.scope))
+        return tuple(specs)
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        slots: int = 0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> State:
+        p = self.plan
+        state: State = {}
+        if p.conv is not None:
+            state["conv"] = torch.zeros(batch, p.conv.width - 1, p.written_width, dtype=dtype, device=device)
+        for i, reader in enumerate(self.readers):
+            own = reader.init_state(batch, slots=slots, dtype=dtype, device=device)  # type: ignore[operator]
+            state |= {f"{i}.{name}": tensor for name, tensor in own.items()}
+        return state
+
+    def no_weight_decay(self) -> frozenset[str]:
+        names = {
+            f"readers.{i}.{name}"
+            for i, reader in enumerate(self.readers)
+            for name in reader.no_weight_decay()  # type: ignore[operator]
+        }
+        names |= {name for name in ("norm_weight", "conv_bias_C") if getattr(self, name) is not None}
+        return frozenset(names)
+
+    def output_parameters(self) -> frozenset[str]:
+        return frozenset({"output.weight"})
+
+    @staticmethod
+    def cost(config: Any, d_model: int, shape: Shape, depths: int = 1, parts: Parts | None = None) -> Cost:
+        """Keys, values, convolution and state updates are written; queries, gate, scores and output are read.
+
+        A token pays gate and output once, whoever reads: with several readers they stand under ``write`` in training
+        and prefill, where every reader is computed, and under each read in decode.
+        """
+        return _cost(plan(config, parts), d_model, shape)
+
+
+@lru_cache(maxsize=4096)
+def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
+    count = len(p.readers)
+    own = [part.load().cost(part.config, p.heads, d_model, shape) for part in p.readers]
+    taps = 0 if p.conv is None else p.conv.width
+    written = 2.0 * d_model * p.written_width + 2.0 * taps * p.written_width
+    query = 0.0 if p.queries_convolved else 2.0 * d_model * p.query_width
+    out = 2.0 * d_model * p.output_width * (2 if p.gate else 1)
+    once = count > 1 and shape.phase != "decode"
+    write = Work.product(written + (out if once else 0.0))
+    for cost in own:
+        write = write.plus(cost.write)
+    read = Work.product(query + (0.0 if once else out))
+    parameters = (
+        d_model * (p.projected_width + p.output_width) + p.norm_width + sum(c.parameters for c in own)
+    )
+    if p.conv is not None:
+        parameters += p.written_width * (taps + p.conv.bias)
+    unused = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
+    tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
+    return Cost(
+        write=write,
+        reads=tuple(read.plus(cost.reads[0]) for cost in own),
+        parameters=parameters,
+        active_parameters=parameters - unused,
+        state_bytes=tail_bytes + sum(c.state_bytes for c in own),
+        state_traffic_bytes=2 * tail_bytes + sum(c.state_traffic_bytes for c in own),
+    )
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    linear = nn.Linear(inputs, outputs, bias=False)
+    nn.init.normal_(linear.weight, std=INIT_STD)
+    return linear
+
+
+def _rms_norm(x: Tensor, weight: Tensor | None) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], None if weight is None else weight.to(x.dtype), NORM_EPS)
+
+
+def _own(state: State, index: int) -> State:
+    """The tensors of one reader, by their own names."""
+    prefix = f"{index}."
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def _for_rows(x_BTD: Tensor, weight: Tensor, read_BT: Tensor | None) -> Tensor:
+    """x W for the rows of a decoded token that read, zero elsewhere."""
+    if read_BT is None:
+        return F.linear(x_BTD, weight)
+    rows = rows_that_read(read_BT)
+    if len(rows) == len(x_BTD):
+        return F.linear(x_BTD, weight)
+    y_BTC = x_BTD.new_zeros(*x_BTD.shape[:2], weight.shape[0])
+    if len(rows):
+        y_BTC[rows] = F.linear(x_BTD[rows], weight).to(y_BTC.dtype)
+    return y_BTC

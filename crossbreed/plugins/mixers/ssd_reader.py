@@ -1,0 +1,176 @@
+"""Mamba-2's recurrence as a reader (Dao and Gu, 2024): S_t = a_t S_{t-1} + k_t^T (dt_t v_t), o_t = q_t S_t + D v_t."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossbreed.core.contracts.context import Context
+from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
+from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops.ssd import ssd
+from crossbreed.plugins.mixers.accounting import chunk_issued, mean_in_chunk, recurrent_bytes
+from crossbreed.plugins.mixers.configs import DecaySettings, SsdSettings
+from crossbreed.plugins.mixers.reading import (
+    inverse_softplus,
+    masked,
+    read_mask,
+    rows_that_read,
+    spread,
+    starts,
+)
+
+CHUNK = 64
+"""Chunk of the reference path."""
+SMALLEST_STEP = 1e-4
+"""Initial time steps are at least this, as in Mamba-2."""
+INIT_STD = 0.02
+
+
+class SsdReader(Reader, nn.Module):
+    """Scalar decay per head: dt = softplus(x W + dt_bias), a = exp(-exp(A_log) dt); the state is fp32 at least."""
+
+    def __init__(self, config: SsdSettings, build: ReaderBuild) -> None:
+        super().__init__()
+        H = build.heads.heads
+        self.config, self.heads = config, build.heads
+        self.dt_proj = nn.Linear(build.d_model, H, bias=False)
+        nn.init.normal_(self.dt_proj.weight, std=INIT_STD)
+        self.A_log, self.dt_bias = initial_decays(config, H)
+        self.D_H = nn.Parameter(torch.ones(H)) if config.skip else None
+
+    def forward(
+        self,
+        q_BTHK: Tensor,
+        k_BTGK: Tensor,
+        v_BTHV: Tensor,
+        x_BTD: Tensor,
+        context: Context,
+        state: State | None,
+        read_BT: Tensor | None = None,
+    ) -> tuple[Tensor, State | None]:
+        read_BT = read_mask(read_BT, context)
+        v_BTHV = spread(v_BTHV, self.heads.heads)
+        wide = torch.promote_types(v_BTHV.dtype, torch.float32)
+        dt_BTH = F.softplus(self.dt_proj(x_BTD).to(wide) + self.dt_bias.to(wide))
+        log_decay_BTH = dt_BTH * -self.A_log.to(wide).exp()
+        write_BTHV = v_BTHV * dt_BTH.unsqueeze(-1)
+        old_BHKV, reset_BT = starts(context, None if state is None else state["S"])
+        if old_BHKV is not None and context.phase == "decode":
+            if reset_BT is not None:
+                old_BHKV = old_BHKV.masked_fill(reset_BT[:, 0, None, None, None], 0.0)
+            o_BTHV, S_BHKV = self._step(q_BTHK, k_BTGK, write_BTHV, log_decay_BTH, old_BHKV, context, read_BT)
+        else:
+            o_BTHV, S_BHKV = ssd(
+                q_BTHK,
+                k_BTGK,
+                write_BTHV,
+                log_decay_BTH,
+                state_BHKV=old_BHKV,
+                valid_BT=context.valid_BT,
+                reset_BT=reset_BT,
+                chunk=CHUNK,
+            )
+        if self.D_H is not None:
+            o_BTHV = torch.addcmul(o_BTHV, v_BTHV.to(wide), self.D_H.to(wide)[:, None])
+        return masked(o_BTHV.to(v_BTHV.dtype), read_BT), None if state is None else {"S": S_BHKV}
+
+    def _step(
+        self,
+        q_B1QK: Tensor,
+        k_B1GK: Tensor,
+        write_B1HV: Tensor,
+        log_decay_B1H: Tensor,
+        old_BHKV: Tensor,
+        context: Context,
+        read_BT: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """One decoded token: every row writes, only rows that read are read."""
+        dtype, H = old_BHKV.dtype, self.heads.heads
+        with torch.autocast(old_BHKV.device.type, enabled=False):
+            k_BHK1 = spread(k_B1GK, H).to(dtype)[:, 0].unsqueeze(-1)
+            v_BH1V = write_B1HV.to(dtype).transpose(1, 2)
+            decay_BH11 = log_decay_B1H.to(dtype).exp()[:, 0, :, None, None]
+            new_BHKV = step_write(old_BHKV * decay_BH11, k_BHK1, v_BH1V)
+            if context.valid_BT is not None:
+                new_BHKV = torch.where(context.valid_BT[:, 0, None, None, None], new_BHKV, old_BHKV)
+            return step_read(spread(q_B1QK, H), new_BHKV, read_BT), new_BHKV
+
+    def state_specs(self) -> tuple[StateSpec, ...]:
+        return recurrent_specs(self.heads)
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        slots: int = 0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> State:
+        return recurrent_state(batch, self.heads, dtype, device)
+
+    def no_weight_decay(self) -> frozenset[str]:
+        return frozenset({"A_log", "dt_bias"} if self.D_H is None else {"A_log", "dt_bias", "D_H"})
+
+    @staticmethod
+    def cost(config: SsdSettings, heads: HeadShape, d_model: int, shape: Shape) -> Cost:
+        """Time-step projection and state update (write); scores and values inside the chunk, state times query (read).
+
+        Scores are computed once for heads that share both query and key.
+        """
+        H, K, V = heads.heads, heads.key_size, heads.value_size
+        shared = math.lcm(heads.query_heads, heads.key_heads)
+        parameters = d_model * H + H * (3 if config.skip else 2)
+        state_bytes = H * K * V * recurrent_bytes(shape)
+        project, state = 2.0 * d_model * H, 2.0 * H * K * V
+        pair = 2.0 * (shared * K + H * V)
+        write, read = Work.product(project + state), Work.product(state)
+        if shape.phase != "decode":
+            size, padding = chunk_issued(shape.tokens, CHUNK)
+            write = Work.product(project + state, project + state * padding)
+            seen = pair * mean_in_chunk(shape.tokens) + state
+            read = Work.product(seen, (pair * size + state) * padding)
+        return Cost(write, (read,), parameters, parameters, state_bytes, 0.0, 2 * state_bytes)
+
+
+def initial_decays(config: DecaySettings, heads: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """(A_log, dt_bias): A uniform in [a_min, a_max]; softplus(dt_bias) log-uniform in [dt_min, dt_max]."""
+    a_H = torch.empty(heads).uniform_(config.a_min, config.a_max)
+    low, high = math.log(config.dt_min), math.log(config.dt_max)
+    dt_H = torch.empty(heads).uniform_(low, high).exp().clamp(min=SMALLEST_STEP)
+    return nn.Parameter(a_H.log()), nn.Parameter(inverse_softplus(dt_H))
+
+
+def recurrent_specs(heads: HeadShape) -> tuple[StateSpec, ...]:
+    """One matrix a head; fp32, float64 beside float64 activations."""
+    return (StateSpec("S", (heads.heads, heads.key_size, heads.value_size), "float32"),)
+
+
+def recurrent_state(
+    batch: int, heads: HeadShape, dtype: torch.dtype | None, device: torch.device | str | None
+) -> State:
+    wide = torch.promote_types(torch.get_default_dtype() if dtype is None else dtype, torch.float32)
+    return {"S": torch.zeros(batch, heads.heads, heads.key_size, heads.value_size, dtype=wide, device=device)}
+
+
+def step_write(old_BHKV: Tensor, k_BHK1: Tensor, v_BH1V: Tensor) -> Tensor:
+    """old + k^T v."""
+    return torch.baddbmm(old_BHKV.flatten(0, 1), k_BHK1.flatten(0, 1), v_BH1V.flatten(0, 1)).view_as(old_BHKV)
+
+
+def step_read(q_B1HK: Tensor, state_BHKV: Tensor, read_BT: Tensor | None) -> Tensor:
+    """o_B1HV = q S for the rows that read, zero elsewhere; in the state's dtype."""
+    q_BH1K = q_B1HK.to(state_BHKV.dtype).transpose(1, 2)
+    if read_BT is None:
+        return (q_BH1K @ state_BHKV).transpose(1, 2)
+    B, H, _, V = state_BHKV.shape
+    rows = rows_that_read(read_BT)
+    o_B1HV = state_BHKV.new_zeros(B, 1, H, V)
+    if len(rows) == B:
+        return (q_BH1K @ state_BHKV).transpose(1, 2)
+    if len(rows):
+        o_B1HV[rows] = (q_BH1K[rows] @ state_BHKV[rows]).transpose(1, 2)
+    return o_B1HV

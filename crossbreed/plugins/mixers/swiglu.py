@@ -1,0 +1,56 @@
+"""The gated feed-forward layer (Shazeer, 2020, eq. 6, without biases)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crossbreed.core.contracts.context import Context
+from crossbreed.core.contracts.mixer import Mixer, MixerBuild, State
+from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.plugins.mixers.configs import SwiGLUConfig
+from crossbreed.plugins.mixers.reading import check_backend, read_mask
+
+INIT_STD = 0.02
+
+
+class SwiGLU(Mixer, nn.Module):
+    """y = W_down(SiLU(W_gate x) * W_up x). Tokens that are not read are not computed, in every phase."""
+
+    def __init__(self, config: SwiGLUConfig, build: MixerBuild) -> None:
+        super().__init__()
+        check_backend("swiglu", build.backend)
+        self.config = config
+        self.gate_up = nn.Linear(build.d_model, 2 * config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, build.d_model, bias=False)
+        for linear in (self.gate_up, self.down):
+            nn.init.normal_(linear.weight, std=INIT_STD)
+
+    def forward(
+        self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
+        read_BT = read_mask(read_BT, context)
+        if read_BT is None:
+            return self._mix(x_BTD), state
+        y_BTD = torch.zeros_like(x_BTD)
+        y_BTD[read_BT] = self._mix(x_BTD[read_BT]).to(y_BTD.dtype)
+        return y_BTD, state
+
+    def _mix(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+
+    def output_parameters(self) -> frozenset[str]:
+        return frozenset({"down.weight"})
+
+    @staticmethod
+    def cost(config: Any, d_model: int, shape: Shape, depths: int = 1, parts: Parts | None = None) -> Cost:
+        """Three products, all read."""
+        parameters = 3 * d_model * config.hidden
+        return Cost(
+            reads=(Work.product(2.0 * parameters),), parameters=parameters, active_parameters=parameters
+        )
