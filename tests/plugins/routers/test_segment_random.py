@@ -1,0 +1,150 @@
+"""Segment-random routing is one map, whoever draws it and however the row is cut."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from tests.plugins.routers.pieces import context, positions_of
+
+from crossbreed.core.contracts.router import RouterBuild
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ledger import Cost, Shape
+from crossbreed.plugins.routers.configs import SegmentRandomConfig
+from crossbreed.plugins.routers.segment_random import SegmentRandom
+
+
+def build(choices=2, kind="gate"):
+    return RouterBuild("0.0.gate", kind, d_model=2, vocab=23, choices=choices)
+
+
+def router(choices=2, **settings):
+    return SegmentRandom(SegmentRandomConfig(**settings), build(choices))
+
+
+def choose(router, context):
+    B, T = context.positions_BT.shape
+    return router(torch.zeros(B, T, 2), context, None)[0].choice_BT
+
+
+def test_one_choice_a_segment_and_the_short_last_one_is_covered_once():
+    choice_BT = choose(router(segment=8, probability=0.5), context(64, 21, phase="train"))
+    for start in (0, 8, 16):
+        part = choice_BT[:, start : start + 8]
+        assert (part == part[:, :1]).all()
+        assert part[:, 0].unique().tolist() == [0, 1]
+    # Segments draw apart from one another.
+    assert (choice_BT[:, 0] != choice_BT[:, 8]).any()
+    assert (choice_BT[:, 8] != choice_BT[:, 16]).any()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7, 8, 9, 16, 20])
+def test_any_split_draws_the_same_map(cut):
+    r = router(segment=8, probability=0.5)
+    whole = choose(r, context(5, 21))
+    halves = [choose(r, context(5, cut)), choose(r, context(5, 21 - cut, start=cut))]
+    assert torch.equal(torch.cat(halves, dim=1), whole)
+
+
+def test_another_worker_and_a_resumed_step_draw_the_same_map():
+    code = (
+        "from tests.plugins.routers.pieces import context\n"
+        "from tests.plugins.routers.test_segment_random import choose, router\n"
+        "c = context(4, 30, phase='train', seed=3, step=17)\n"
+        "print(choose(router(segment=4, probability=0.5), c).tolist())"
+    )
+    script = f"import sys; sys.path[:0] = {[str(p) for p in sys.path]!r}\n{code}"
+    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    r = router(segment=4, probability=0.5)
+    mine = choose(r, context(4, 30, phase="train", seed=3, step=17))
+    assert other.stdout.strip() == str(mine.tolist())
+    assert not torch.equal(mine, choose(r, context(4, 30, phase="train", seed=3, step=18)))
+    assert not torch.equal(mine, choose(r, context(4, 30, phase="train", seed=4, step=17)))
+
+
+def test_rows_keep_their_map_when_the_batch_is_reordered():
+    r = router(segment=4, probability=0.5)
+    straight = choose(r, context(6, 16, row_id_B=torch.arange(6)))
+    turned = choose(r, context(6, 16, row_id_B=torch.arange(5, -1, -1)))
+    assert torch.equal(turned.flip(0), straight)
+
+
+def test_segments_restart_with_each_document():
+    positions_BT, document_BT = positions_of(6, 11)
+    r = router(segment=4, probability=0.5)
+    packed = [
+        choose(r, context(1, 17, positions_BT=positions_BT, document_BT=document_BT, seed=seed))
+        for seed in range(40)
+    ]
+    for choice_BT in packed:
+        for a, b in ((0, 4), (4, 6), (6, 10), (10, 14), (14, 17)):
+            assert choice_BT[0, a:b].unique().numel() == 1
+    assert any(c[0, 4] != c[0, 6] for c in packed)
+    # The first segments of two documents are two draws.
+    assert any(c[0, 0] != c[0, 6] for c in packed)
+
+
+@pytest.mark.parametrize("shares", [(0.75, 0.25), (0.2, 0.5, 0.3), (0.0, 1.0), (0.6, 0.4, 0.0)])
+def test_the_realised_shares_are_those_asked_for(shares):
+    r = router(choices=len(shares), segment=1, probability=shares)
+    choice_BT = choose(r, context(100, 400))
+    found = torch.bincount(choice_BT.flatten(), minlength=len(shares)) / choice_BT.numel()
+    # 4 standard errors of 40,000 draws.
+    assert torch.allclose(found, torch.tensor(shares), atol=4 * 0.5 / 200)
+    for share, count in zip(shares, found, strict=True):
+        assert share > 0 or count == 0
+
+
+def test_tokens_do_not_matter():
+    r, c = router(segment=4, probability=0.5), context(3, 16)
+    a = r(torch.randn(3, 16, 2), c, None)[0].choice_BT
+    b = r(torch.randn(3, 16, 2), c, None)[0].choice_BT
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4])
+def test_a_quarter_stays_a_quarter_on_the_shortest_rows(tokens):
+    choice_BT = choose(router(segment=1, probability=0.25), context(4000, tokens))
+    assert abs(choice_BT.double().mean() - 0.25) < 4 * (0.25 * 0.75 / choice_BT.numel()) ** 0.5
+
+
+def test_a_fixed_evaluation_leaves_training_random():
+    r = router(segment=4, probability=0.5, evaluate=1)
+    assert choose(r, context(8, 16)).unique().tolist() == [1]
+    assert choose(r, context(8, 16, phase="train")).unique().tolist() == [0, 1]
+    assert SegmentRandom.rates(r.config, "gate", 2) == (0.0, 1.0)
+
+
+def test_nominal_rates_and_cost():
+    assert SegmentRandom.rates(SegmentRandomConfig(), "mode", 2) == (0.75, 0.25)
+    assert SegmentRandom.rates(SegmentRandomConfig(probability=(0.5, 0.3, 0.2)), "mode", 3) == (0.5, 0.3, 0.2)
+    assert SegmentRandom.cost(SegmentRandomConfig(), build(), Shape(tokens=8)) == Cost()
+
+
+@pytest.mark.parametrize(
+    ("settings", "choices", "sentence"),
+    [
+        ({"probability": 0.5}, 3, "2 choices, but the site has 3"),
+        ({"evaluate": 2}, 2, "evaluate is choice 2"),
+    ],
+)
+def test_settings_that_do_not_fit_the_site_are_refused(settings, choices, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        router(choices=choices, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"probability": 1.5}, r"must lie in \[0, 1\]"),
+        ({"probability": float("nan")}, r"must lie in \[0, 1\]"),
+        ({"probability": (0.5, 0.2)}, "sum to 1"),
+        ({"segment": 0}, "segment"),
+        ({"segments": 4}, "segments"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SegmentRandomConfig(**settings)
