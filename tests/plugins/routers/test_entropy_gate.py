@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tests.plugins.routers.pieces import context, entropies, positions_of
 
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.contracts.router import RouterBuild
@@ -16,6 +15,7 @@ from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Shape, Work
 from crossbreed.plugins.routers.configs import EntropyGateConfig
 from crossbreed.plugins.routers.entropy_gate import EntropyGate, summary
+from tests.plugins.routers.pieces import context, entropies, positions_of
 
 PUBLISHED = {"momentum": 0.99, "warm_start": False}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.plugins.routers.pieces import context
 
 from crossbreed.core.contracts.router import RouterBuild
 from crossbreed.core.ledger import Shape
 from crossbreed.plugins.routers.configs import LearnedConfig
 from crossbreed.plugins.routers.learned import Learned
+from tests.plugins.routers.pieces import context
 
 D = 24
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 import torch
-from tests.plugins.routers.pieces import context, positions_of
 
 from crossbreed.core.contracts.router import RouterBuild
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Cost, Shape
 from crossbreed.plugins.routers.configs import SegmentRandomConfig
 from crossbreed.plugins.routers.segment_random import SegmentRandom
+from tests.plugins.routers.pieces import context, positions_of
 
 
 def build(choices=2, kind="gate"):
