@@ -77,18 +77,20 @@ class Trainer:
         """
         target = self.recipe.steps(tokens, self.task.length)
         self.model.train()
-        # fork_rng: the caller's generators are left as they were.
-        with torch.random.fork_rng(devices=self._generator_devices()):
-            while self.step < target:
-                if stop():
-                    self._read_unread()
-                    self.flush()
-                    return False
-                aux = self._one_step()
-                if self.step % self.recipe.log_every == 0 or self.step == target:
-                    self._log(aux)
-        self.flush()
-        return True
+        try:
+            # fork_rng: the caller's generators are left as they were.
+            with torch.random.fork_rng(devices=self._generator_devices()):
+                while self.step < target:
+                    if stop():
+                        self._read_unread()
+                        return False
+                    aux = self._one_step()
+                    if self.step % self.recipe.log_every == 0 or self.step == target:
+                        self._log(aux)
+            return True
+        finally:
+            # Whatever ended the loop, the points before it are sent.
+            self.flush()
 
     def save(self, path: Path, rung: int, metrics: dict[str, float] | None = None) -> Stored:
         """Write a checkpoint of this step. Raises Diverged rather than keep weights that are not finite."""
@@ -143,7 +145,7 @@ class Trainer:
         self.step += 1
         nats = loss.loss_nats / loss.scored.clamp(min=1)
         self._unread.append(torch.stack((loss.objective.detach(), nats, norm)))
-        return loss.auxiliary
+        return {name: value.detach() for name, value in loss.auxiliary.items()}
 
     def _read_unread(self) -> None:
         """Bring losses and norms of the last steps to the host, and check them."""
@@ -151,13 +153,13 @@ class Trainer:
             return
         rows = torch.stack(self._unread).tolist()
         first = self.step - len(rows)
-        self._unread = []
-        for step, (total, nats, norm) in enumerate(rows, start=first):
+        for step, (total, _, norm) in enumerate(rows, start=first):
             for what, value in (("loss", total), ("gradient norm", norm)):
                 if not math.isfinite(value):
-                    self.flush()
+                    # The rows stay unread, so that a later save() refuses as well.
                     raise Diverged(f"{what} was {value} at step {step} of {self.total_steps}")
-            self._pending.append([nats, norm])
+        self._pending += [[nats, norm] for _, nats, norm in rows]
+        self._unread = []
 
     def _log(self, aux: dict[str, Tensor]) -> None:
         self._read_unread()
@@ -171,7 +173,7 @@ class Trainer:
                 loss_nats=nats,
                 lr=self.recipe.lr_at(self.step - 1, self.total_steps),
                 grad_norm=norm,
-                aux={name: float(value) for name, value in aux.items()},
+                aux={name: value.item() for name, value in aux.items()},
             )
         )
         if time.monotonic() - self._flushed_at >= FLUSH_S:

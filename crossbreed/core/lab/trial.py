@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,11 @@ def _finish(job: Job, emit: Emit, stop: Stop) -> Finished:
 def _sentence(error: BaseException) -> str:
     first = str(error).strip().splitlines()
     return f"{type(error).__name__}: {first[0] if first else 'no message'}"
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """``data`` as JSON gives it back, so that a record equals itself after the journey."""
+    return dict(json.loads(json.dumps(data)))
 
 
 class _Preempted(Exception):
@@ -249,11 +254,7 @@ class _Trial:
         if self.budget is not None:
             certificate = certify(self.architecture, self.budget, self.cost_model, rates=found.rates)
             if not certificate.feasible:
-                worst = certificate.worst()
-                self.off_budget = (
-                    f"{worst.quantity} is {worst.residual:+.2%} off the reference at its realised rates; "
-                    f"the budget allows {'±' if worst.kind == 'match' else '+'}{worst.tolerance:.2%}"
-                )
+                self.off_budget = f"at the realised rates: {certificate.reason}"
         self.emit(
             Evaluated(
                 point=OWN.name,
@@ -263,7 +264,7 @@ class _Trial:
                 rates=found.rates,
                 rows=found.rows,
                 unscored_rows=found.unscored_rows,
-                ledger=replace(self._ledger(found.rates), realised=True).as_dict(),
+                ledger=_plain(self._ledger(found.rates).as_dict()),
                 certificate=None if certificate is None else certificate.model_dump(mode="json"),
             )
         )

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossbreed.core.budget.budget import Budget
+from crossbreed.core.budget.matcher import certify
+from crossbreed.core.genome import Architecture
+from crossbreed.core.lab.records import (
+    Curve,
+    Evaluated,
+    Finished,
+    Profiled,
+    RungDone,
+    Started,
+    from_json,
+    to_json,
+)
+
+HALF = {"name": "segment_random", "params": {"segment": 3, "probability": 0.5}}
+
+
+def of(kind, records) -> list:
+    return [record for record in records if isinstance(record, kind)]
+
+
+def points(records) -> list:
+    return [point for curve in of(Curve, records) for point in curve.points]
+
+
+def files(job) -> list[str]:
+    return sorted(p.name for p in Path(job.artefacts).iterdir())
+
+
+def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
+    one = job(genome(gate={"name": "learned"}), phases=("profile", "train", "evaluate", "profile"))
+    records = records_of(one)
+    assert isinstance(records[0], Started)
+    assert records[-1] == Finished("done")
+    assert [r.point for r in of(Profiled, records)] == [
+        "forced:0",
+        "forced:0.1",
+        "forced:0.22",
+        "forced:0.4",
+        "forced:1",
+        "own",
+    ]
+    kinds = [type(r).__name__ for r in records if not isinstance(r, Curve)]
+    assert kinds == [
+        "Started",
+        *["Profiled"] * 5,
+        "RungDone",
+        "RungDone",
+        "Evaluated",
+        "Profiled",
+        "Finished",
+    ]
+    assert [r.tokens for r in of(RungDone, records)] == [768, 2304]
+    assert [p.step for p in points(records)] == [5, 8, 10, 15, 20, 24]
+    (evaluated,) = of(Evaluated, records)
+    assert evaluated.score == evaluated.metrics["accuracy"] == of(RungDone, records)[-1].metrics["accuracy"]
+    assert evaluated.ledger["realised"]
+    assert [from_json(json.loads(json.dumps(to_json(r)))) for r in records] == records
+
+
+def test_a_rungs_record_names_its_file_and_hash(job, records_of):
+    one = job()
+    for done in of(RungDone, records_of(one)):
+        data = (Path(one.artefacts) / done.checkpoint).read_bytes()
+        assert (done.sha256, done.bytes) == (hashlib.sha256(data).hexdigest(), len(data))
+
+
+def test_without_routed_sites_only_own_is_profiled_and_once(job, records_of):
+    records = records_of(job(phases=("profile", "train", "evaluate", "profile")))
+    assert [r.point for r in of(Profiled, records)] == ["own"]
+
+
+def test_the_environment_is_recorded(job, records_of):
+    (started,) = of(Started, records_of(job(threads=2)))
+    environment = started.environment
+    assert (environment["threads"], environment["torch"]) == (2, torch.__version__)
+    assert environment["plugins"]["mixer:shift"].startswith("sha256:")
+    assert set(environment["backends"].values()) == {"reference"}
+    assert torch.get_num_threads() == 1
+
+
+def test_a_job_is_plain_data(job):
+    assert pickle.loads(pickle.dumps(job())) == job()
+
+
+@pytest.mark.parametrize("asks", [0, 1, 5, 9, 15])
+def test_a_stopped_run_goes_on_to_exactly_the_same_losses(
+    job, genome, records_of, stop_after, tmp_path, asks: int
+):
+    architecture = genome(dropout=0.1, gate=HALF)
+    whole = records_of(job(architecture, artefacts=str(tmp_path / "whole")))
+    one = job(architecture)
+    first = records_of(one, stop_after(asks))
+    assert first[-1].state == "preempted"
+    second = records_of(replace(one, lease="lease-2"))
+    assert second[-1] == Finished("done")
+    assert points(first) + points(second) == points(whole)
+    assert of(Evaluated, second) == of(Evaluated, whole)
+    assert {r.rung: r.metrics for r in of(RungDone, first) + of(RungDone, second)} == {
+        r.rung: r.metrics for r in of(RungDone, whole)
+    }
+    assert files(one) == ["rung-0.safetensors", "rung-1.safetensors"]
+
+
+def test_rungs_may_be_given_one_job_at_a_time(job, records_of, tmp_path):
+    whole = records_of(job(artefacts=str(tmp_path / "whole")))
+    first = records_of(job(rungs=(768,), phases=("train",)))
+    second = records_of(job(rungs=(768, 2304), lease="lease-2"))
+    assert points(first) + points(second) == points(whole)
+    assert of(Started, second)[0].resumed_step == 8
+    assert [r.rung for r in of(RungDone, first)] == [0]
+    # Rung 0 is reported again, equal to the last bit, in case its record was lost.
+    assert of(RungDone, second)[0] == of(RungDone, first)[0]
+
+
+def test_a_finished_run_trains_no_further(job, records_of):
+    first = records_of(job())
+    again = records_of(job(lease="lease-2", phases=("train", "evaluate", "profile")))
+    assert points(again) == []
+    assert of(RungDone, again) == of(RungDone, first)
+    assert of(Evaluated, again) == of(Evaluated, first)
+    assert again[-1] == Finished("done")
+
+
+def test_a_checkpoint_of_another_genome_fails_the_run_with_a_sentence(job, genome, records_of):
+    records_of(job())
+    other = records_of(job(genome(hidden=40)))
+    assert other[-1].state == "failed"
+    assert "belongs to architecture" in other[-1].cause
+    assert points(other) == []
+
+
+def test_a_missing_checkpoint_of_a_middle_rung_is_not_made_up(job, records_of):
+    one = job()
+    records_of(one)
+    (Path(one.artefacts) / "rung-0.safetensors").unlink()
+    last = records_of(one)[-1]
+    assert (last.state, "'rung-0.safetensors' of run s/1/0 is missing" in last.cause) == ("failed", True)
+
+
+def test_evaluation_needs_a_trained_model(job, records_of):
+    last = records_of(job(phases=("evaluate",)))[-1]
+    assert last.state == "failed"
+    assert "run s/1/0 has no checkpoint; phase 'evaluate' needs a trained model" in last.cause
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "cause"),
+    [
+        ("nan", "diverged", "loss was nan at step 6 of 24"),
+        ("raise", "failed", "exception: ValueError: shapes 3 and 4 do not fit"),
+        ("memory", "out_of_memory", "MemoryError: host is full"),
+        ("allocator", "out_of_memory", "RuntimeError"),
+    ],
+)
+def test_a_plugins_fault_ends_as_a_state_with_its_cause(
+    job, genome, records_of, fault: str, state: str, cause: str
+):
+    records = records_of(job(genome(fault=fault, at=6)))
+    assert isinstance(records[-1], Finished)
+    assert records[-1].state == state
+    assert cause in records[-1].cause
+    assert ("stub_parts.py" in records[-1].traceback) == (state != "diverged")
+    assert [p.step for p in points(records)] == [5]
+
+
+def test_an_interrupt_is_reported_and_reaches_the_caller(job, genome, records_of):
+    records = []
+    from crossbreed.core.lab.trial import run
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job(genome(fault="interrupt", at=9)), records.append, lambda: False)
+    assert records[-1].state == "preempted"
+    assert files(job()) == ["rung-0.safetensors"]
+
+
+def test_a_ledger_that_miscounts_weights_is_refused(job, genome, records_of):
+    last = records_of(job(genome(fault="miscount")))[-1]
+    assert last.state == "failed"
+    assert "the built model has parameters" in last.cause
+
+
+def test_a_task_with_another_vocabulary_is_refused(job, genome, records_of):
+    last = records_of(job({**genome(), "vocab": 21}))[-1]
+    assert (last.state, "architecture.vocab is 21, but task 'recall' has 20" in last.cause) == (
+        "failed",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"device": "tpu9"}, "unknown device 'tpu9'"),
+        ({"device": "cuda:77"}, "device 'cuda:77' is not there"),
+        ({"rungs": (768, 9999)}, "must rise and end within the recipe's 2304 tokens"),
+        ({"points": ("forced:2",), "phases": ("profile",)}, "unknown operating point 'forced:2'"),
+        ({"phases": ("tarin",)}, "unknown phase 'tarin'"),
+        ({"recipe": {"tokens": -1}}, "tokens"),
+        ({"task": {"name": "recal"}}, "unknown task 'recal'; did you mean 'recall'"),
+    ],
+)
+def test_bad_jobs_fail_with_a_sentence(job, records_of, change: dict, words: str):
+    last = records_of(job(**change))[-1]
+    assert last.state == "failed"
+    assert words in last.cause
+
+
+@pytest.fixture
+def budgeted(job, parts, genome):
+    """A job under a budget whose reference never skips: its nominal ledger is matched, its realised one need not be."""
+
+    def budgeted(probability: float, reference_probability: float, **changes):
+        def architecture(p: float) -> dict:
+            router = {"name": "segment_random", "params": {"segment": 1, "probability": p}}
+            return genome(gate=router)
+
+        cost = parts.factory("cost", "analytic")(parts.config("cost", "analytic", {}), parts)
+
+        def canonical(data: dict) -> Architecture:
+            return parts.canonical(Architecture.model_validate(data))
+
+        budget = Budget.read({"shape": {"tokens": 12}, "match": {"training_flops_per_token": "2%"}})
+        reference = canonical(architecture(reference_probability))
+        budget = budget.at_reference(cost.estimate(reference, budget.shape.as_shape()))
+        certificate = certify(canonical(architecture(probability)), budget, cost)
+        return job(
+            architecture(probability),
+            budget=budget.model_dump(mode="json"),
+            certificate=certificate.model_dump(mode="json"),
+            **changes,
+        )
+
+    return budgeted
+
+
+def test_realised_rates_outside_the_budget_end_off_budget(budgeted, records_of):
+    records = records_of(budgeted(0.5, 1.0))
+    (evaluated,) = of(Evaluated, records)
+    assert records[-1].state == "off_budget"
+    assert "training_flops_per_token" in records[-1].cause
+    assert not evaluated.certificate["feasible"]
+    assert evaluated.certificate["rates"] == "realised"
+    assert evaluated.rates["0.1.0.gate"][1] == pytest.approx(0.5, abs=0.1)
+
+
+def test_realised_rates_within_the_budget_are_done(budgeted, records_of):
+    records = records_of(budgeted(1.0, 1.0))
+    (evaluated,) = of(Evaluated, records)
+    assert records[-1] == Finished("done")
+    assert evaluated.certificate["feasible"]
+    assert evaluated.ledger["training_flops_per_token"] > 0
+
+
+def test_a_certificate_from_other_plugins_is_refused(budgeted, records_of):
+    one = budgeted(1.0, 1.0)
+    certificate = json.loads(json.dumps(one.certificate))
+    certificate["quantities"][0]["value"] += 1
+    last = records_of(replace(one, certificate=certificate))[-1]
+    assert last.state == "failed"
+    assert "this worker's ledger says" in last.cause
+
+
+def test_what_emit_raises_is_not_taken_for_a_plugins_fault(job):
+    from crossbreed.core.lab.trial import run
+
+    def emit(record):
+        raise ConnectionError("the driver is gone")
+
+    with pytest.raises(ConnectionError):
+        run(job(), emit, lambda: False)
+
+
+def test_a_copied_folder_serves_another_worker(job, records_of, tmp_path, stop_after):
+    one = job()
+    records_of(one, stop_after(9))
+    shutil.copytree(one.artefacts, tmp_path / "elsewhere")
+    records = records_of(replace(one, artefacts=str(tmp_path / "elsewhere"), lease="lease-2"))
+    assert records[-1] == Finished("done")
+    assert of(Started, records)[0].resumed_step == 8
