@@ -1,0 +1,30 @@
+"""Fixtures that tests all over the tree share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from crossbreed.core.host import Host, Registry
+from tests.services import PostgresServer, postgres_server
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    """The built-in plugins, without any that happen to be installed beside them."""
+    return Host.load(third_party=False)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server, started when the first test asks for it."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """The URL, with a password, of an empty PostgreSQL database of this test's own."""
+    with postgres.fresh_database() as url:
+        yield url
