@@ -34,16 +34,16 @@ def non_dominated(values: object, directions: Sequence[Direction]) -> Mask:
     Equal rows are all kept. A row with a NaN or an infinity is never on the front and dominates nobody.
     """
     loss_NM = losses(values, directions)
-    finite_N = np.isfinite(loss_NM).all(axis=1)
+    finite_N = _finite(loss_NM)
     keep_N = finite_N.copy()
     rivals_NM = loss_NM[finite_N]
     if not len(rivals_NM):
         return keep_N
     for start in range(0, len(loss_NM), BLOCK):
         mine = loss_NM[start : start + BLOCK, None]
-        no_worse = (rivals_NM <= mine).all(axis=2)
-        better = (rivals_NM < mine).any(axis=2)
-        keep_N[start : start + BLOCK] &= ~(no_worse & better).any(axis=1)
+        no_worse = np.all(rivals_NM <= mine, axis=2)
+        better = np.any(rivals_NM < mine, axis=2)
+        keep_N[start : start + BLOCK] &= ~np.any(no_worse & better, axis=1)
     return keep_N
 
 
@@ -51,7 +51,7 @@ def ranks(values: object, directions: Sequence[Direction]) -> NDArray[np.int64]:
     """(N,) layer of each row: 0 on the front, 1 on the front of the rest, and so on; rows not finite come last."""
     loss_NM = losses(values, directions)
     rank_N = np.full(len(loss_NM), -1, dtype=np.int64)
-    left_N = np.isfinite(loss_NM).all(axis=1)
+    left_N = _finite(loss_NM)
     layer = 0
     while left_N.any():
         index = np.flatnonzero(left_N)
@@ -98,8 +98,13 @@ def hypervolume(values: object, directions: Sequence[Direction], reference: Sequ
     reference_M = losses([reference], directions)[0]
     if not np.isfinite(reference_M).all():
         raise ValueError(f"the hypervolume's reference point must be finite, got {list(reference)}")
-    inside_N = np.isfinite(loss_NM).all(axis=1) & (loss_NM < reference_M).all(axis=1)
+    inside_N = _finite(loss_NM) & np.all(loss_NM < reference_M, axis=1)
     return _volume(loss_NM[inside_N], reference_M)
+
+
+def _finite(loss_NM: Floats) -> Mask:
+    """(N,) rows without a NaN or an infinity."""
+    return np.asarray(np.isfinite(loss_NM).all(axis=1), dtype=np.bool_)
 
 
 def _volume(loss_NM: Floats, reference_M: Floats) -> float:

@@ -1,0 +1,87 @@
+"""Where trials run: in this process, or on a pool of Ray workers. Both stream records to the driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crossbreed.core.errors import ConfigError, UnknownName
+from crossbreed.core.search.executors.base import Executor, Spool
+
+KINDS = ("inline", "ray")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a search runs: the executor's kind, how many workers, on which device, with how many threads each."""
+
+    kind: str
+    workers: int
+    device: str
+    threads: int
+    gpus: float = 0.0
+    address: str | None = None
+
+    def starter(self) -> Callable[[Spool], Executor]:
+        """What starts the executor, once the driver holds the study."""
+
+        def start(spool: Spool) -> Executor:
+            if self.kind == "inline":
+                from crossbreed.core.search.executors.inline import InlineExecutor
+
+                return InlineExecutor()
+            from crossbreed.core.search.executors.ray import RayExecutor
+
+            return RayExecutor(
+                self.workers, spool, threads=self.threads, gpus=self.gpus, address=self.address
+            )
+
+        return start
+
+
+def choose(
+    kind: str = "ray",
+    *,
+    workers: int | None = None,
+    threads: int = 1,
+    device: str | None = None,
+    address: str | None = None,
+) -> Place:
+    """Fill in what was left open: the GPU if there is one, and one worker per GPU or per ``threads`` CPU cores.
+
+    Raises UnknownName for another kind and ConfigError for several workers inline, or an address without Ray.
+    """
+    import torch
+
+    if kind not in KINDS:
+        raise UnknownName("executor", kind, KINDS)
+    if kind == "inline" and (workers or 1) > 1:
+        raise ConfigError(f"executor 'inline' has 1 worker, not {workers}; use --executor ray for more.")
+    if kind == "inline" and address is not None:
+        raise ConfigError(f"executor 'inline' cannot use the Ray cluster {address!r}; use --executor ray.")
+    gpus = torch.cuda.device_count()
+    device = device or ("cuda" if gpus else "cpu")
+    on_gpu = device.startswith("cuda")
+    if kind == "inline":
+        workers = 1
+    elif workers is None:
+        workers = max(1, gpus) if on_gpu else max(1, available_cpus() // threads)
+    return Place(kind, workers, device, threads, gpu_share(gpus, workers) if on_gpu else 0.0, address)
+
+
+def available_cpus() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_share(gpus: int, workers: int) -> float:
+    """GPUs for each of ``workers``: whole ones, or an equal fraction of one.
+
+    Ray takes fractions only below 1, and never makes one worker's share out of two GPUs.
+    """
+    if gpus == 0:
+        return 0.0
+    if workers <= gpus:
+        return float(gpus // workers)
+    return 1.0 / -(-workers // gpus)

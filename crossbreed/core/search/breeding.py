@@ -1,0 +1,253 @@
+"""From a proposal to a stored candidate: matched to the budget, certified, and never the same architecture twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crossbreed.core import genome
+from crossbreed.core.budget.certificate import Certificate, excess
+from crossbreed.core.budget.matcher import Match, certify, match
+from crossbreed.core.errors import CrossbreedError
+from crossbreed.core.genome import Architecture
+from crossbreed.core.model import legality
+from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.proposals import Past, Proposal, Proposer
+from crossbreed.core.search.study_setting import StudySetting
+from crossbreed.storage import Repository
+from crossbreed.storage.rows import CandidateRow, TrialRow
+
+PROPOSED = ("start", "sampler")
+"""Origins of candidates that came from the space; the others were given by hand."""
+SEEDLESS = ("infeasible", "failed")
+"""States of a candidate that is stored without being trained."""
+
+
+@dataclass
+class Breeder:
+    """Adds candidates to one study: the reference, starting points in order, then a sampler's.
+
+    A proposal whose draws or matched architecture are in the study already is replaced by a fresh one, ``repeats`` times
+    at most; then that architecture gets its next seed instead, so that a small space ends in better intervals.
+    """
+
+    repository: Repository
+    study_id: int
+    setting: StudySetting
+    violations: dict[int, float] = field(default_factory=dict)
+    repeated: int = 0
+    _draws: set[str] = field(default_factory=set)
+    _starts: list[Proposal] | None = None
+    _proposer: Proposer | None = None
+
+    def recall(self, rows: Sequence[CandidateRow]) -> None:
+        """Take up a study: what was drawn, how far from the budget it was, how often a proposal was a repeat."""
+        for row in rows:
+            if row.origin in PROPOSED:
+                self._draws.add(_key(row.draws))
+            certificates = [
+                p.certificate for s in row.seeds if s.state == "off_budget" for p in s.points.values()
+            ]
+            if row.state == "infeasible":
+                certificates.append(row.certificate)
+            distances = [violation(Certificate.model_validate(c)) for c in certificates if c]
+            if distances:
+                self.violations[row.number] = max(distances)
+        events = self.repository.events(self.study_id, limit=1_000_000)
+        self.repeated = sum(event.kind == "repeat" for event in events)
+
+    @property
+    def proposer(self) -> Proposer:
+        if self._proposer is None:
+            search = self.setting.file.search
+            self._proposer = Proposer(
+                self.setting.space,
+                self.setting.setting,
+                list(self.setting.file.objectives.values()),
+                search.sampler,
+                search.seed,
+                search.population,
+            )
+        return self._proposer
+
+    def add_reference(self) -> TrialRow | None:
+        """Store the reference as the first candidate; it is certified as it is, never matched."""
+        reference = self.setting.reference
+        if reference is None:
+            return None
+        budget, cost_model = self.setting.budget, self.setting.cost_model
+        certificate = certify(reference, budget, cost_model)
+        ledger = cost_model.estimate(reference, budget.shape.as_shape())
+        return self._store(reference, "reference", {}, Match(reference, certificate, ledger))
+
+    def add_named(self, architecture: Architecture) -> TrialRow:
+        """Store a given genome as it is, certified and not moved; the one that is there already is returned."""
+        architecture = self.setting.registry.canonical(architecture)
+        known = self.repository.find_trial(self.study_id, genome.digest(architecture))
+        if known is not None:
+            return known
+        certificate = certify(architecture, self.setting.budget, self.setting.cost_model)
+        ledger = self.setting.cost_model.estimate(architecture, self.setting.budget.shape.as_shape())
+        return self._store(architecture, "named", {}, Match(architecture, certificate, ledger))
+
+    def add_next(
+        self, rows: Sequence[CandidateRow], candidates: Sequence[Candidate], objectives: Objectives
+    ) -> None:
+        """Store one more candidate (trained or not), or one more seed of an architecture proposed again."""
+        start = self._next_start()
+        if start is not None:
+            self._take(start)
+            return
+        history = self.history(candidates, objectives)
+        tries = self.setting.file.search.repeats
+        twin: TrialRow | None = None
+        for attempt in range(tries):
+            proposal = self.proposer.ask(history, attempt=self.repeated * tries + attempt)
+            if _key(proposal.draws) in self._draws:
+                twin = twin or self._trial_of(rows, proposal.draws)
+                continue
+            known = self._take(proposal)
+            if known is None:
+                return
+            twin = known
+        self._repeat(twin)
+
+    def _next_start(self) -> Proposal | None:
+        if self._starts is None:
+            self._starts = self.proposer.starting_points()
+        while self._starts:
+            start = self._starts.pop(0)
+            if _key(start.draws) not in self._draws:
+                return start
+        return None
+
+    def history(self, candidates: Sequence[Candidate], objectives: Objectives) -> list[Past]:
+        """The study as a sampler sees it."""
+        return [
+            _past(c, objectives, self.violations.get(c.row.number, 0.0))
+            for c in candidates
+            if c.row.origin in PROPOSED
+        ]
+
+    def _take(self, proposal: Proposal) -> TrialRow | None:
+        """Match and store a proposal; the trial that is the same architecture, if there is one, is returned instead."""
+        setting = self.setting
+        self._draws.add(_key(proposal.draws))
+        try:
+            architecture = setting.registry.canonical(proposal.architecture)
+            legality.check(architecture, setting.registry)
+            matched = match(architecture, setting.budget, setting.registry, setting.cost_model)
+        # A plugin's config or cost() may raise anything; the candidate becomes a record and the search goes on.
+        except Exception as error:
+            self._store_broken(proposal, error)
+            return None
+        known = self.repository.find_trial(self.study_id, genome.digest(matched.architecture))
+        if known is None:
+            self._store(matched.architecture, proposal.origin, proposal.draws, matched)
+        return known
+
+    def _store(
+        self, architecture: Architecture, origin: str, draws: dict[str, Any], matched: Match
+    ) -> TrialRow:
+        feasible = matched.certificate.feasible
+        with self.repository.batch():
+            trial = self.repository.add_trial(
+                self.study_id,
+                hash=genome.digest(architecture),
+                genome=architecture.model_dump(mode="json"),
+                family=self._family(architecture),
+                origin=origin,
+                draws=draws,
+                certificate=matched.certificate,
+                ledger=matched.ledger.as_dict(),
+                state="queued" if feasible else "infeasible",
+                cause=None if feasible else matched.certificate.reason,
+            )
+            if feasible:
+                self.add_seed(trial, 0)
+        if not feasible:
+            self.violations[trial.number] = violation(matched.certificate)
+        return trial
+
+    def _store_broken(self, proposal: Proposal, error: Exception) -> None:
+        expected = isinstance(error, CrossbreedError)
+        cause = str(error) if expected else f"exception: {type(error).__name__}: {error}"
+        trial = self.repository.add_trial(
+            self.study_id,
+            hash=genome.digest(proposal.architecture),
+            genome=proposal.architecture.model_dump(mode="json"),
+            family=self._family(proposal.architecture),
+            origin=proposal.origin,
+            draws=proposal.draws,
+            state="failed",
+            cause=cause,
+        )
+        payload = {"trial": trial.number, "cause": cause, "traceback": traceback.format_exc()}
+        self.repository.add_event(self.study_id, "proposal_failed", payload)
+
+    def add_seed(self, trial: TrialRow | CandidateRow, seed: int) -> None:
+        """Queue one run of a candidate under this study's recipe and today's plugins."""
+        trial_id = trial.id if isinstance(trial, TrialRow) else trial.trial_id
+        data = trial.genome if isinstance(trial, TrialRow) else self._genome(trial)
+        architecture = genome.parse(Architecture, data, f"trial {trial.number}")
+        self.repository.add_run(
+            trial_id,
+            seed,
+            recipe=self.setting.file.train,
+            identities=self.setting.registry.identities(architecture),
+        )
+
+    def _genome(self, row: CandidateRow) -> dict[str, Any]:
+        return self.repository.trial(self.study_id, row.number).genome
+
+    def _trial_of(self, rows: Sequence[CandidateRow], draws: dict[str, Any]) -> TrialRow | None:
+        for row in rows:
+            if _key(row.draws) == _key(draws):
+                return self.repository.trial(self.study_id, row.number)
+        return None
+
+    def _repeat(self, twin: TrialRow | None) -> None:
+        """Every fresh proposal was one of ours already: sharpen the last one's mean."""
+        self.repeated += 1
+        seed = None
+        if twin is not None and twin.state not in SEEDLESS:
+            seed = 1 + max(
+                (r.seed for r in self.repository.runs(self.study_id) if r.trial_id == twin.id), default=-1
+            )
+            self.add_seed(twin, seed)
+        payload = {"trial": None if twin is None else twin.number, "seed": seed}
+        self.repository.add_event(self.study_id, "repeat", payload)
+
+    def _family(self, architecture: Architecture) -> str:
+        try:
+            return self.setting.space.family(architecture)
+        # A family is a label of plots; a space that cannot name one must not cost the candidate.
+        except Exception as error:
+            return f"(unnamed: {type(error).__name__})"
+
+
+def violation(certificate: Certificate) -> float:
+    """How far outside its budget a candidate is: the excesses over all tolerances, added; 0 inside."""
+    if certificate.feasible:
+        return 0.0
+    outside = math.fsum(max(0.0, excess(residual)) for residual in certificate.quantities)
+    return min(max(outside, 1e-9), 1e6)
+
+
+def _past(candidate: Candidate, objectives: Objectives, distance: float) -> Past:
+    draws = candidate.row.draws
+    if distance > 0:
+        return Past(draws, violation=distance)
+    if candidate.eligible:
+        values = tuple(candidate.means[name] for name in objectives.names)
+        return Past(draws, values)
+    waiting = any(s.state in ("queued", "leased", "running", "preempted") for s in candidate.seeds)
+    return Past(draws, running=waiting)
+
+
+def _key(draws: dict[str, Any]) -> str:
+    return json.dumps(draws, sort_keys=True)

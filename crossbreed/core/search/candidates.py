@@ -1,0 +1,151 @@
+"""Candidates with their objectives: stored results read as means and intervals over seeds, and the front among them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search.front import Direction, hypervolume, non_dominated
+from crossbreed.core.search.statistics import Interval, t_interval
+from crossbreed.storage.rows import CandidateRow, MeasurementRow, PointRow, SeedRow
+
+OWN = "own"
+SCORE = "score"
+SpeedKey = tuple[str, int, int, str, str, str, bool]
+"""Phase, batch, tokens, dtype, device, policy, compiled: what must be equal before two speeds are compared."""
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """What a study trades off: names with directions, and for each measured speed the one key that counts.
+
+    A name is ``score``, a measured speed, or a quantity of the ledger.
+    """
+
+    directions: Mapping[str, Direction]
+    keys: Mapping[str, SpeedKey] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.directions)
+
+    @property
+    def ways(self) -> list[Direction]:
+        return list(self.directions.values())
+
+    @property
+    def speeds(self) -> list[str]:
+        """The objectives that are measured on a device."""
+        return [n for n in self.directions if n != SCORE and n not in QUANTITIES]
+
+    @property
+    def need_ledger(self) -> bool:
+        return any(n in QUANTITIES for n in self.directions)
+
+    def over(self, rows: Iterable[CandidateRow], batch: int = 1) -> Objectives:
+        """The same objectives with the key that most runs were measured under: the study's own."""
+        counts: dict[str, Counter[SpeedKey]] = {name: Counter() for name in self.speeds}
+        for row in rows:
+            for seed in row.seeds:
+                own = seed.points.get(OWN)
+                for measured in own.measurements if own is not None else ():
+                    if measured.metric in counts and measured.batch == batch:
+                        counts[measured.metric][measured.key()] += 1
+        keys = {name: max(c, key=lambda k: (c[k], str(k))) for name, c in counts.items() if c}
+        return Objectives(self.directions, keys)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A stored candidate with its objectives over the seeds that count.
+
+    seeds:     runs of one version of its plugins: seeds pool only within equal identities.
+    values:    objective -> one value per done seed, in order of seed.
+    means:     objective -> mean, NaN where nothing is known.
+    intervals: objective -> 95% Student t interval, None below 3 seeds.
+    on_front:  not dominated among eligible candidates of the study.
+    """
+
+    row: CandidateRow
+    seeds: tuple[SeedRow, ...]
+    values: Mapping[str, tuple[float, ...]]
+    means: Mapping[str, float]
+    intervals: Mapping[str, Interval | None]
+    on_front: bool = False
+
+    @property
+    def done(self) -> tuple[SeedRow, ...]:
+        return tuple(s for s in self.seeds if s.state == "done")
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may stand on the front: trained and measured, and never off its budget."""
+        return bool(self.done) and not any(s.state == "off_budget" for s in self.seeds)
+
+
+def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate]:
+    """All candidates with their objectives, in order of number, those on the front marked.
+
+    The key of a speed is chosen once for all rows, so that numbers of different keys are never compared.
+    """
+    objectives = objectives.over(rows)
+    found = [_candidate(row, objectives) for row in rows]
+    points = [[c.means[n] if c.eligible else math.nan for n in objectives.names] for c in found]
+    on_front = non_dominated(points, objectives.ways)
+    return [
+        Candidate(c.row, c.seeds, c.values, c.means, c.intervals, bool(front))
+        for c, front in zip(found, on_front, strict=True)
+    ]
+
+
+def front_volume(
+    candidates: Iterable[Candidate], objectives: Objectives, reference: Mapping[str, float]
+) -> float:
+    """Hypervolume of the front from a stored reference point (objective -> value)."""
+    points = [[c.means[n] for n in objectives.names] for c in candidates if c.on_front]
+    return hypervolume(points, objectives.ways, [reference[n] for n in objectives.names])
+
+
+def pooled(seeds: Sequence[SeedRow]) -> tuple[SeedRow, ...]:
+    """The seeds of one version of the plugins: the version with most done runs, the later one of equals."""
+    groups: dict[str, list[SeedRow]] = {}
+    for seed in seeds:
+        groups.setdefault(json.dumps(seed.identities, sort_keys=True), []).append(seed)
+    if not groups:
+        return ()
+    best = max(groups.values(), key=lambda g: (sum(s.state == "done" for s in g), max(s.run_id for s in g)))
+    return tuple(best)
+
+
+def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
+    seeds = pooled(row.seeds)
+    counted = [s for s in seeds if s.state in ("done", "off_budget")]
+    values = {
+        name: tuple(v for s in counted if (v := _value(name, row, s, objectives)) is not None)
+        for name in objectives.names
+    }
+    means = {name: math.fsum(v) / len(v) if v else math.nan for name, v in values.items()}
+    intervals = {name: None if name in QUANTITIES else t_interval(v) for name, v in values.items()}
+    return Candidate(row, seeds, values, means, intervals)
+
+
+def _value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:
+    if name in QUANTITIES:
+        ledger = row.ledger or {}
+        return float(ledger[name]) if name in ledger else None
+    own = seed.points.get(OWN)
+    if own is None:
+        return None
+    if name == SCORE:
+        return own.evaluations[-1].score if own.evaluations else None
+    measured = speed(own, name, objectives.keys.get(name))
+    return None if measured is None else measured.median
+
+
+def speed(point: PointRow, metric: str, key: SpeedKey | None) -> MeasurementRow | None:
+    """The measurement of ``metric`` under exactly ``key``."""
+    return next((m for m in point.measurements if m.metric == metric and m.key() == key), None)

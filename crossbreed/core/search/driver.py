@@ -1,0 +1,458 @@
+"""The driver: the one process that proposes, queues, dispatches and stores. Workers only report to it.
+
+Everything it decides follows from the tables, so a driver that dies is replaced by running the same command again: what
+was leased goes back into the queue, what workers kept on disk is stored, and runs go on from their last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Literal
+
+from crossbreed.core import genome
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.errors import StudyBusy
+from crossbreed.core.genome import Architecture
+from crossbreed.core.lab.job import Job, Phase
+from crossbreed.core.lab.operating_points import FORCED_RATES
+from crossbreed.core.lab.records import Curve, Finished, Record, Started
+from crossbreed.core.search import agenda, intake
+from crossbreed.core.search.agenda import Item
+from crossbreed.core.search.breeding import Breeder, violation
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives, read
+from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool
+from crossbreed.core.search.progress import Activity, Pace, Progress
+from crossbreed.core.search.rungs import promotions
+from crossbreed.core.search.study_setting import COST_MODEL, StudySetting
+from crossbreed.storage import Repository
+from crossbreed.storage.rows import CandidateRow
+
+POLL_S = 0.25
+"""Longest wait for reports; also how fast a stop is noticed between reports."""
+HEARTBEAT_S = 15.0
+RUN_LEASE_S = 600.0
+PROGRESS_S = 0.5
+TRAINED = ("done", "off_budget")
+
+End = Literal["done", "interrupted", "out_of_time"]
+
+
+@dataclass
+class _Active:
+    """A job with a worker."""
+
+    item: Item
+    lease: str
+    folder: str
+    begun: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class DriverOptions:
+    """How this session runs, beside what the study file says."""
+
+    device: str = "cpu"
+    max_hours: float | None = None
+    named: tuple[Architecture, ...] = ()
+    on_progress: Callable[[Progress], None] | None = None
+
+
+class Driver:
+    """Drives one study until its front has its seeds, time is up, or it is asked to stop."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        study_id: int,
+        setting: StudySetting,
+        executor: Executor,
+        spool: Spool,
+        options: DriverOptions = DriverOptions(),
+    ) -> None:
+        self.repository, self.study_id, self.setting = repository, study_id, setting
+        self.executor, self.spool, self.options = executor, spool, options
+        self.file = setting.file
+        self.search = setting.file.search
+        self.rungs = len(setting.file.train.rung_tokens())
+        self.objectives = Objectives(dict(setting.file.objectives))
+        self.breeder = Breeder(repository, study_id, setting)
+        self.pace = Pace()
+        self._active: dict[str, _Active] = {}
+        self._promoted: set[int] = set()
+        self._profiling = False
+        self._stopping = False
+        self._fault: BaseException | None = None
+        self._rows: list[CandidateRow] = []
+        self._candidates: list[Candidate] = []
+        self._stale = True
+        self._shown_at = 0.0
+
+    def request_stop(self) -> None:
+        """Submit nothing more and let workers stop at their next step with a checkpoint. Safe in a signal handler."""
+        self._stopping = True
+        if self._executor is not None:
+            self._executor.stop()
+
+    @property
+    def executor(self) -> Executor:
+        if self._executor is None:
+            raise RuntimeError("the executor is started by run()")
+        return self._executor
+
+    def run(self) -> End:
+        """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over.
+
+        Ctrl-C once is ``request_stop``; twice raises KeyboardInterrupt at once, with everything reported so far stored.
+        """
+        hold = self.repository.acquire_driver_lease(self.study_id)
+        over = threading.Event()
+        beating = threading.Thread(target=self._heartbeat, args=(hold.token, over), daemon=True)
+        beating.start()
+        try:
+            with self._signals():
+                self._take_up()
+                # Only the driver that holds the study starts workers.
+                self._executor = self._start_executor(self.spool)
+                return self._loop()
+        finally:
+            if self._executor is not None:
+                self._executor.shutdown()
+            over.set()
+            beating.join()
+            self.repository.release_driver_lease(self.study_id, hold.token)
+
+    def _heartbeat(self, token: str, over: threading.Event) -> None:
+        """Keep the driver's and the jobs' leases alive, also while an inline job holds the main thread."""
+        while not over.wait(HEARTBEAT_S):
+            try:
+                if not self.repository.heartbeat(self.study_id, token):
+                    raise StudyBusy(
+                        f"study {self.file.name!r} was taken over by another driver while this one was silent; it goes on there."
+                    )
+                for active in list(self._active.values()):
+                    self.repository.renew_lease(active.item.seed.run_id, active.lease, seconds=RUN_LEASE_S)
+            # Raised again by the loop, in the thread that can end the search.
+            except Exception as error:
+                self._fault = error
+                self.request_stop()
+                return
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop in order; a second one at once. Only the main thread can handle signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._stopping:
+                raise KeyboardInterrupt
+            self.request_stop()
+
+        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _take_up(self) -> None:
+        """Store what workers kept on disk, queue what dead ones held, and add the reference to a new study."""
+        held = {r.lease: r for r in self.repository.runs(self.study_id, agenda.HELD) if r.lease}
+        for lease in self.spool.leases():
+            run = held.get(lease)
+            if run is not None:
+                folder = intake.run_folder(self.file.name, run.number, run.seed)
+                for record in self.spool.read(lease):
+                    if not isinstance(record, Finished):
+                        intake.store(self.repository, run.id, folder, lease, record)
+                    else:
+                        self._finish(run.id, run.number, lease, record)
+            self.spool.discard(lease)
+        self.repository.requeue_expired(self.study_id, everything=True)
+        self._retire_old_versions()
+        rows = self.repository.candidates(self.study_id)
+        self.breeder.recall(rows)
+        if not any(row.origin == "reference" for row in rows):
+            self.breeder.add_reference()
+        for architecture in self.options.named:
+            self.breeder.add_named(architecture)
+        self._fix_reference_point()
+
+    def _retire_old_versions(self) -> None:
+        """End runs that were queued under another version of a plugin: going on would mix two models in one run."""
+        for run in self.repository.runs(self.study_id, agenda.WAITING):
+            trial = self.repository.trial(self.study_id, run.number)
+            architecture = genome.parse(Architecture, trial.genome, f"trial {run.number}")
+            if run.identities != self.setting.registry.identities(architecture):
+                if run.state == "preempted":
+                    self.repository.set_run_state(run.id, "queued")
+                cause = "a plugin of this candidate has changed since the run was queued; its results would not pool"
+                self.repository.set_run_state(run.id, "failed", cause=cause)
+
+    def _fix_reference_point(self) -> None:
+        """Hypervolume is measured from chance, from a speed of 0, and from twice the reference's cost."""
+        reference = self.setting.reference
+        shape = self.setting.budget.shape.as_shape()
+        ledger = None if reference is None else self.setting.cost_model.estimate(reference, shape)
+        point = {}
+        for name, direction in self.objectives.directions.items():
+            if name == "score":
+                point[name] = self.setting.task.chance
+            elif name in self.objectives.speeds or direction == "max":
+                point[name] = 0.0
+            else:
+                at = ledger.quantity(name) if ledger is not None else self.setting.budget.target(name)
+                point[name] = 2 * at
+        self.repository.fix_reference_point(self.study_id, point)
+
+    def _loop(self) -> End:
+        while True:
+            self._refresh()
+            self._show()
+            if self._stopping:
+                if not self.executor.running:
+                    if self._fault is not None:
+                        raise self._fault
+                    return "interrupted"
+            elif not self._fill() and not self.executor.running:
+                return "out_of_time" if self._out_of_time else "done"
+            self.executor.work(self._receive, POLL_S)
+
+    @property
+    def _out_of_time(self) -> bool:
+        limits = [h for h in (self.options.max_hours, self.search.stop.max_hours) if h is not None]
+        return bool(limits) and self.pace.elapsed_s > 3600 * min(limits)
+
+    def _refresh(self) -> None:
+        if self._stale:
+            heavy = self.rungs > 1 or self.objectives.need_ledger
+            self._rows = self.repository.candidates(self.study_id, details=heavy)
+            self._candidates = read(self._rows, self.objectives)
+            if self.rungs > 1:
+                self._promoted.update(self._promotions(closing=False))
+            self._stale = False
+
+    # What to do next
+
+    def _fill(self) -> bool:
+        """Give free workers something to do; False when nothing is left but what is running."""
+        while self.executor.running < self.executor.slots:
+            waiting = agenda.waiting(self._rows, self.rungs)
+            to_train = [i for i in waiting if i.need == "train" and self._may_train(i)]
+            to_profile = [i for i in waiting if i.need != "train"]
+            more = not self._out_of_time and (bool(to_train) or self._may_propose())
+            if not to_profile:
+                self._profiling = False
+            elif len(to_profile) >= self.search.profile_after or not more:
+                self._profiling = True
+            if self._profiling:
+                # A model is timed with the device to itself: nothing else runs, neither training nor another profile.
+                if not self.executor.running:
+                    self._submit(to_profile[0])
+                return True
+            if self._out_of_time:
+                return False
+            if to_train:
+                self._submit(to_train[0])
+            elif self._may_propose():
+                self.breeder.add_next(self._rows, self._candidates, self.objectives)
+                self._stale = True
+            elif self.executor.running:
+                return True
+            elif not self._close():
+                return False
+            self._refresh()
+        return True
+
+    def _may_propose(self) -> bool:
+        proposed = sum(row.origin in ("start", "sampler") for row in self._rows)
+        return proposed + self.breeder.repeated < self.search.trial_limit()
+
+    def _may_train(self, item: Item) -> bool:
+        """A first run waits at each rung until it is promoted; later seeds of a candidate go straight through."""
+        first = min(s.run_id for s in item.row.seeds)
+        compared = self.rungs > 1 and item.seed.run_id == first and 0 < item.seed.rungs_done < self.rungs
+        return not compared or item.seed.state == "preempted" or item.seed.run_id in self._promoted
+
+    def _promotions(self, *, closing: bool) -> list[int]:
+        reached = {min(row.seeds, key=lambda s: s.run_id).run_id: row for row in self._rows if row.seeds}
+        metrics = {run_id: {r.rung: r.metrics for r in self.repository.rungs(run_id)} for run_id in reached}
+        standing = agenda.standings(
+            self._rows, metrics, self.objectives, self.setting.task.score.name, self.rungs
+        )
+        return promotions(
+            standing, self.objectives.ways, self.file.train.reduction, self.rungs, closing=closing
+        )
+
+    def _close(self) -> bool:
+        """Nothing waits and nothing runs: let the best of each rung go on, prune the rest, then confirm the front."""
+        at_rungs = [i for i in agenda.waiting(self._rows, self.rungs) if i.need == "train"]
+        if at_rungs:
+            chosen = set(self._promotions(closing=True))
+            highest = max((i.seed.rungs_done for i in at_rungs if i.seed.run_id in chosen), default=0)
+            for item in at_rungs:
+                if item.seed.run_id in chosen and item.seed.rungs_done == highest:
+                    self._promoted.add(item.seed.run_id)
+                elif item.seed.run_id not in chosen:
+                    cause = f"not among the best 1/{self.file.train.reduction:g} of rung {item.seed.rungs_done - 1}"
+                    self.repository.set_run_state(item.seed.run_id, "pruned", cause=cause)
+            self._stale = True
+            return True
+        wanted = agenda.wanted_seeds(self._candidates, self.search.seeds)
+        for candidate, seeds in wanted:
+            for seed in seeds:
+                self.breeder.add_seed(candidate.row, seed)
+        self._stale = True
+        return bool(wanted)
+
+    def _submit(self, item: Item) -> None:
+        run_id = item.seed.run_id
+        lease = self.repository.lease_run(run_id, type(self.executor).__name__, seconds=RUN_LEASE_S)
+        self._stale = True
+        if lease is None:
+            return
+        folder = intake.run_folder(self.file.name, item.row.number, item.seed.seed)
+        self._active[lease] = _Active(item, lease, folder)
+        self.executor.submit(self._job(item, lease, folder))
+
+    def _job(self, item: Item, lease: str, folder: str) -> Job:
+        trial = self.repository.trial(self.study_id, item.row.number)
+        recipe = self.file.train
+        first = min(s.run_id for s in item.row.seeds) == item.seed.run_id
+        step_by_step = first and item.seed.rungs_done < self.rungs - 1
+        phases: tuple[Phase, ...] = ("profile",) if item.need != "train" else ("train", "evaluate")
+        points: tuple[str, ...] = ()
+        if item.need == "train":
+            rungs = agenda.rung_tokens(recipe, item.seed.rungs_done, first_rung_only=step_by_step)
+            if step_by_step:
+                phases = ("train",)
+        else:
+            rungs = tuple(recipe.rung_tokens())
+            routed = bool((trial.ledger or {}).get("rates"))
+            # Forced decisions cost the same whatever the seed; one run of each candidate is timed under them.
+            forced = tuple(f"forced:{rate}" for rate in FORCED_RATES) if routed and first else ()
+            points = (*forced, OWN)
+        return Job(
+            study=self.file.name,
+            number=item.row.number,
+            seed=item.seed.seed,
+            lease=lease,
+            architecture=trial.genome,
+            task={"name": self.file.task.name, "params": self.file.task.params},
+            recipe=recipe.model_dump(mode="json"),
+            artefacts=str(self.repository.artefacts / folder),
+            rungs=rungs,
+            budget=self.setting.budget.model_dump(mode="json"),
+            certificate=trial.certificate,
+            plugins=tuple(self.setting.registry.files),
+            cost={"name": COST_MODEL, "params": {}},
+            device=self.options.device,
+            threads=self.search.threads,
+            phases=phases,
+            points=points,
+        )
+
+    # What comes back
+
+    def _receive(self, lease: str, report: Report) -> None:
+        active = self._active[lease]
+        run_id = active.item.seed.run_id
+        if isinstance(report, Lost):
+            self._lost(active, report.cause)
+        elif isinstance(report, Finished):
+            self._finish(run_id, active.item.row.number, lease, report)
+            self.spool.discard(lease)
+        else:
+            intake.store(self.repository, run_id, active.folder, lease, report)
+            self._count(lease, report)
+            self._show()
+            return
+        del self._active[lease]
+        self.pace.ended(lease, time.monotonic() - active.begun)
+        self._stale = True
+
+    def _count(self, lease: str, record: Record) -> None:
+        if isinstance(record, Started):
+            train = self.file.train
+            self.pace.resumed(lease, record.resumed_step * train.batch * self.setting.task.length)
+        elif isinstance(record, Curve) and record.points:
+            self.pace.trained(lease, record.points[-1].tokens)
+
+    def _lost(self, active: _Active, cause: str) -> None:
+        """Store what the dead worker had written down, then queue the run again, or give it up."""
+        run_id = active.item.seed.run_id
+        for record in self.spool.read(active.lease):
+            if isinstance(record, Finished):
+                self._finish(run_id, active.item.row.number, active.lease, record)
+            else:
+                intake.store(self.repository, run_id, active.folder, active.lease, record)
+        self.spool.discard(active.lease)
+        if self.repository.renew_lease(run_id, active.lease, seconds=-1.0):
+            self.repository.requeue_expired(self.study_id)
+        payload = {"trial": active.item.row.number, "seed": active.item.seed.seed, "cause": cause}
+        self.repository.add_event(self.study_id, "worker_lost", payload)
+
+    def _finish(self, run_id: int, number: int, lease: str, last: Finished) -> None:
+        """End a run, or put it back for what it still needs: another rung, or its profile."""
+        if last.state not in TRAINED:
+            self.repository.record_finished(
+                run_id, lease, last.state, cause=last.cause, traceback=last.traceback
+            )
+            return
+        detail = self.repository.trial_detail(self.study_id, number)
+        run = next(r for r in detail.runs if r.run.id == run_id)
+        own = run.points.get(OWN)
+        trained = run.run.rungs_done >= self.rungs and own is not None and bool(own.evaluations)
+        if not trained or own is None or not own.measurements:
+            self.repository.release_run(run_id, lease)
+            return
+        certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
+        if certificate is not None and not certificate.feasible:
+            self.breeder.violations[number] = violation(certificate)
+            self.repository.record_finished(
+                run_id, lease, "off_budget", cause=certificate.reason or last.cause
+            )
+        else:
+            self.repository.record_finished(run_id, lease, "done")
+
+    # What a view sees
+
+    def _show(self) -> None:
+        if self.options.on_progress is None or time.monotonic() - self._shown_at < PROGRESS_S:
+            return
+        self._shown_at = time.monotonic()
+        self.options.on_progress(self.progress())
+
+    def progress(self, activity: Activity | None = None) -> Progress:
+        """The search as it stands."""
+        states = self.repository.run_states(self.study_id)
+        proposed = [row for row in self._rows if row.origin in ("start", "sampler")]
+        if activity is None:
+            activity = "stopping" if self._stopping else "profiling" if self._profiling else "training"
+        return Progress(
+            activity=activity,
+            states=states,
+            trials=len(proposed),
+            trial_limit=self.search.trial_limit(),
+            infeasible=sum(row.state == "infeasible" for row in self._rows),
+            candidates=tuple(self._candidates),
+            running=tuple(
+                f"{self.file.name}/{a.item.row.number}/{a.item.seed.seed}" for a in self._active.values()
+            ),
+            tokens_per_s=self.pace.tokens_per_s(),
+            elapsed_s=self.pace.elapsed_s,
+            eta_s=self.pace.eta_s(self._jobs_left(states, len(proposed)), self.executor.slots),
+        )
+
+    def _jobs_left(self, states: Mapping[str, int], proposed: int) -> int:
+        """Jobs until the end, about: two for each run (train, profile), and fresh seeds for a front as it is now."""
+        open_runs = sum(states.get(s, 0) for s in ("queued", "leased", "running", "preempted"))
+        seeds = sum(len(missing) for _, missing in agenda.wanted_seeds(self._candidates, self.search.seeds))
+        return 2 * (open_runs + seeds + max(0, self.search.trial_limit() - proposed))

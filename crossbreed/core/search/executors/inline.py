@@ -1,0 +1,46 @@
+"""Jobs in this process, one at a time: for notebooks, debugging and machines without Ray."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from crossbreed.core.lab import trial
+from crossbreed.core.lab.job import Job
+from crossbreed.core.search.executors.base import Deliver
+
+
+class InlineExecutor:
+    """Runs the submitted job inside ``work``; its records are delivered as they come, so nothing needs a spool.
+
+    A stop is for good: jobs submitted after it end at their first step.
+    """
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self._job: Job | None = None
+        self._stopping = False
+
+    @property
+    def running(self) -> int:
+        return 0 if self._job is None else 1
+
+    def submit(self, job: Job) -> None:
+        if self._job is not None:
+            raise RuntimeError(f"run {self._job.key} is still to be worked on")
+        self._job = job
+
+    def work(self, deliver: Deliver, timeout: float) -> None:
+        job = self._job
+        if job is None:
+            return
+        try:
+            trial.run(job, partial(deliver, job.lease), lambda: self._stopping)
+        finally:
+            self._job = None
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def shutdown(self) -> None:
+        self._stopping = True

@@ -1,0 +1,130 @@
+"""What a search would do, without doing it: families, certificates, time and disk."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from crossbreed.core import genome
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.budget.matcher import certify, match
+from crossbreed.core.errors import CrossbreedError
+from crossbreed.core.genome import Architecture
+from crossbreed.core.lab.checkpoint import Header
+from crossbreed.core.lab.train import Trainer
+from crossbreed.core.ledger import Ledger
+from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.search.proposals import Proposer
+from crossbreed.core.search.study_setting import StudySetting
+
+TIMED_STEPS = 3
+CHECKPOINT_BYTES_PER_WEIGHT = 12
+"""Weights and the two moments of AdamW, in float32."""
+
+
+_NO_OWNER = Header(architecture="", recipe={}, task={}, seed=0, step=0, tokens=0, rung=0)
+"""The header of a checkpoint that is never written."""
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One candidate the search will start with. ``reason`` says why it will not be trained, if it will not."""
+
+    family: str
+    origin: str
+    hash: str
+    certificate: Certificate | None
+    ledger: Ledger | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``runs``, ``seconds`` and ``disk_bytes`` are (least, most): one seed for every candidate but the reference, and all
+    seeds for all of them. Seconds come from a few timed steps of the reference on this machine.
+    """
+
+    rows: tuple[PlanRow, ...]
+    left_out: tuple[str, ...]
+    workers: int
+    seconds_per_run: float
+    runs: tuple[int, int]
+    seconds: tuple[float, float]
+    disk_bytes: tuple[int, int]
+
+    @property
+    def families(self) -> list[str]:
+        """Feasible families in order of appearance."""
+        return list(dict.fromkeys(row.family for row in self.rows if row.reason is None))
+
+
+def plan(setting: StudySetting, workers: int = 1) -> Plan:
+    """Match the reference and the space's starting points; nothing is trained or stored."""
+    rows = [*_reference(setting), *_starts(setting)]
+    search, train = setting.file.search, setting.file.train
+    trained = [row for row in rows if row.reason is None and row.ledger is not None]
+    share = len(trained) / len(rows) if rows else 0.0
+    candidates = round(search.trial_limit() * share)
+    given = search.seeds if setting.reference is not None else 0
+    runs = (candidates + given, candidates * search.seeds + given)
+    seconds = _seconds_per_run(setting)
+    weights = max((row.ledger.parameters for row in trained if row.ledger is not None), default=0)
+    per_run = len(train.rung_tokens()) * weights * CHECKPOINT_BYTES_PER_WEIGHT
+    return Plan(
+        tuple(rows),
+        setting.left_out,
+        workers,
+        seconds,
+        runs,
+        (runs[0] * seconds / workers, runs[1] * seconds / workers),
+        (runs[0] * per_run, runs[1] * per_run),
+    )
+
+
+def _reference(setting: StudySetting) -> list[PlanRow]:
+    reference = setting.reference
+    if reference is None:
+        return []
+    certificate = certify(reference, setting.budget, setting.cost_model)
+    ledger = setting.cost_model.estimate(reference, setting.budget.shape.as_shape())
+    family = setting.space.family(reference)
+    return [PlanRow(family, "reference", genome.digest(reference), certificate, ledger, certificate.reason)]
+
+
+def _starts(setting: StudySetting) -> list[PlanRow]:
+    directions = list(setting.file.objectives.values())
+    rows = []
+    for start in Proposer(setting.space, setting.setting, directions).starting_points():
+        architecture = start.architecture
+        family, certificate, ledger, reason = setting.space.family(architecture), None, None, None
+        try:
+            architecture = setting.registry.canonical(architecture)
+            found = match(architecture, setting.budget, setting.registry, setting.cost_model)
+        except CrossbreedError as error:
+            reason = str(error)
+        else:
+            architecture, certificate, ledger = found.architecture, found.certificate, found.ledger
+            reason = certificate.reason
+        rows.append(PlanRow(family, "start", genome.digest(architecture), certificate, ledger, reason))
+    return rows
+
+
+def _seconds_per_run(setting: StudySetting) -> float:
+    """Training time of the reference on this machine's CPU, from a few steps of a model that is thrown away."""
+    architecture = setting.reference or _first_start(setting)
+    train, task = setting.file.train, setting.task
+    step = train.batch * task.length
+    trainer = Trainer(
+        LanguageModel(architecture, setting.registry), task, train, _NO_OWNER, lambda record: None
+    )
+    trainer.advance(step, lambda: False)
+    begun = time.perf_counter()
+    trainer.advance((1 + TIMED_STEPS) * step, lambda: False)
+    return (time.perf_counter() - begun) / TIMED_STEPS * trainer.total_steps
+
+
+def _first_start(setting: StudySetting) -> Architecture:
+    """Without a reference genome, the first starting point stands for the others: they match one budget."""
+    directions = list(setting.file.objectives.values())
+    start = Proposer(setting.space, setting.setting, directions).starting_points()[0]
+    return setting.registry.canonical(start.architecture)

@@ -1,0 +1,54 @@
+"""Which runs go on to their next rung: successive halving over several objectives, decided as results come in.
+
+A rung's finished runs are ordered by non-dominated layer, then crowding (MO-ASHA, Schmucker et al. 2021, with NSGA-II's
+order). The best 1/reduction of them go on; the others wait, and are pruned when nothing better can come any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crossbreed.core.search.front import Direction, best_first
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run whose training has reached the end of ``rung`` (from 0), with its objectives there.
+
+    ``waiting``: it stopped there and has neither gone on nor ended.
+    """
+
+    run_id: int
+    rung: int
+    values: tuple[float, ...]
+    waiting: bool
+
+
+def promotions(
+    standings: Iterable[Standing],
+    directions: Sequence[Direction],
+    reduction: float,
+    rungs: int,
+    *,
+    closing: bool,
+) -> list[int]:
+    """Waiting runs that may go on, those on the highest rung first.
+
+    ``standings`` has one entry for every rung that every run has reached. ``closing``: no run can still reach a lower
+    rung, so at least one of each rung goes on and shares are rounded up.
+    """
+    by_rung: dict[int, list[Standing]] = {}
+    for standing in standings:
+        by_rung.setdefault(standing.rung, []).append(standing)
+    chosen = []
+    for rung in sorted(by_rung, reverse=True):
+        if rung >= rungs - 1:
+            continue
+        there = sorted(by_rung[rung], key=lambda s: s.run_id)
+        share = len(there) / reduction
+        quota = math.ceil(share) if closing else math.floor(share)
+        order = best_first([s.values for s in there], directions)
+        chosen += [there[i].run_id for i in order[:quota] if there[i].waiting]
+    return chosen

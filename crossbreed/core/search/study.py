@@ -1,0 +1,224 @@
+"""The facade of a study: start or continue a search, and read its results as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossbreed.core.errors import ConfigError, PluginError, UnknownName
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search import executors
+from crossbreed.core.search.candidates import Candidate, Objectives, front_volume, read
+from crossbreed.core.search.driver import Driver, DriverOptions, End
+from crossbreed.core.search.progress import Progress
+from crossbreed.core.search.study_file import StudyFile
+from crossbreed.core.search.study_setting import StudySetting, resolve
+from crossbreed.storage import Repository
+from crossbreed.storage.rows import StudyRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a session of a search ended: the study is ``done``, was ``interrupted``, or ran ``out_of_time``."""
+
+    end: End
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def front(self) -> tuple[Candidate, ...]:
+        return tuple(c for c in self.candidates if c.on_front)
+
+
+class Study:
+    """A study in a database. ``Study.open`` reads results; ``Study.start`` gives one that can ``run``."""
+
+    def __init__(self, repository: Repository, row: StudyRow, setting: StudySetting | None = None) -> None:
+        self.repository, self.row, self.setting = repository, row, setting
+        self.file = StudyFile.read(row.spec, f"study {row.name!r}")
+
+    @staticmethod
+    def open(url: str, name: str | None = None) -> Study:
+        """Open a stored study read-only; ``name`` may be left out where the database holds only one.
+
+        Raises StorageError when the database cannot be read, UnknownName or ConfigError when the study is not clear.
+        """
+        repository = Repository.open(url, read_only=True, create=False)
+        try:
+            return Study(repository, _find(repository, name))
+        except BaseException:
+            repository.close()
+            raise
+
+    @staticmethod
+    def start(url: str, file: StudyFile, registry: Registry) -> Study:
+        """Create the study of a file, or take it up where it was left. Plugin files in ``registry`` are stored with it.
+
+        Raises ConfigError when a stored study of that name has another task, budget, recipe or objectives, and
+        PluginError when it used a plugin file that was not given again.
+        """
+        setting = resolve(file, registry)
+        repository = Repository.open(url)
+        try:
+            row = repository.find_study(file.name)
+            if row is None:
+                row = repository.create_study(file.name, file.as_data())
+            else:
+                stored = StudyFile.read(row.spec, f"stored study {file.name!r}")
+                file.check_continues(stored)
+                _check_plugins(repository, row, registry)
+                if stored != file:
+                    repository.set_spec(row.id, file.as_data())
+            for plugin in registry.files:
+                path = str(Path(plugin.path).absolute())
+                repository.add_plugin_file(row.id, path, plugin.sha256, plugin.text)
+            return Study(repository, repository.open_study(file.name), setting)
+        except BaseException:
+            repository.close()
+            raise
+
+    def run(
+        self,
+        *,
+        executor: str = "ray",
+        workers: int | None = None,
+        device: str | None = None,
+        address: str | None = None,
+        deterministic: bool = False,
+        max_hours: float | None = None,
+        named: Sequence[Architecture] = (),
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Outcome:
+        """Search until the front has its seeds. ``named`` genomes are trained as they are, beside what is proposed.
+
+        ``deterministic``: one worker, so that proposals see results in a fixed order. Ctrl-C stops in order, twice at
+        once. Raises StudyBusy when another driver holds the study.
+        """
+        if self.setting is None:
+            raise ConfigError(
+                f"study {self.row.name!r} was opened to be read; start it from its study file to run it."
+            )
+        search = self.file.search
+        place = executors.choose(
+            executor,
+            workers=1 if deterministic else workers or (search.workers if executor == "ray" else None),
+            threads=search.threads,
+            device=device,
+            address=address,
+        )
+        driver = Driver(
+            self.repository,
+            self.row.id,
+            self.setting,
+            place.starter(),
+            DriverOptions(place.device, max_hours, tuple(named), on_progress),
+        )
+        end = driver.run()
+        candidates = tuple(self.read_candidates())
+        if on_progress is not None:
+            on_progress(driver.progress("finished"))
+        return Outcome(end, candidates)
+
+    def close(self) -> None:
+        self.repository.close()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def objectives(self) -> Objectives:
+        return Objectives(dict(self.file.objectives))
+
+    def read_candidates(self) -> list[Candidate]:
+        """All candidates with their objectives, in order of number, those on the front marked."""
+        return read(self.repository.candidates(self.row.id), self.objectives)
+
+    def hypervolume(self) -> float:
+        """Volume of the front from the study's fixed reference point; 0 before the search has fixed one."""
+        point = self.row.reference_point or (self.repository.open_study(self.row.name).reference_point or {})
+        return front_volume(self.read_candidates(), self.objectives, point) if point else 0.0
+
+    def front(self) -> pd.DataFrame:
+        """The members of the front, best first in the first objective: see ``candidates`` for the columns."""
+        table = self.candidates()
+        first, direction = next(iter(self.objectives.directions.items()))
+        table = table[table["on_front"]].drop(columns="on_front")
+        return table.sort_values(first, ascending=direction == "min", ignore_index=True)
+
+    def candidates(self) -> pd.DataFrame:
+        """One row per candidate: objectives as means with ``_low`` and ``_high`` ends of their 95% intervals (missing below
+        3 seeds), ledger quantities, and signed relative residuals of the budget as ``residual_*``.
+        """
+        import pandas as pd
+
+        found = self.read_candidates()
+        return pd.DataFrame(
+            [_table_row(c, self.objectives) for c in found], columns=_columns(found, self.objectives)
+        )
+
+
+def _table_row(candidate: Candidate, objectives: Objectives) -> dict[str, Any]:
+    row = candidate.row
+    cells: dict[str, Any] = {
+        "trial": row.number,
+        "family": row.family,
+        "origin": row.origin,
+        "state": row.state,
+        "cause": row.cause,
+        "seeds": len(candidate.done),
+        "on_front": candidate.on_front,
+        "hash": row.hash[:12],
+    }
+    for name in objectives.names:
+        interval = candidate.intervals[name]
+        cells[name] = candidate.means[name]
+        cells[f"{name}_low"] = None if interval is None else interval.low
+        cells[f"{name}_high"] = None if interval is None else interval.high
+    cells |= {name: (row.ledger or {}).get(name) for name in QUANTITIES}
+    for residual in (row.certificate or {}).get("quantities", ()):
+        cells[f"residual_{residual['quantity']}"] = residual["residual"]
+    return cells
+
+
+def _columns(candidates: Iterable[Candidate], objectives: Objectives) -> list[str]:
+    """All columns in order, also for a study without candidates."""
+    columns = ["trial", "family", "origin", "state", "cause", "seeds", "on_front", "hash"]
+    columns += [c for n in objectives.names for c in (n, f"{n}_low", f"{n}_high")]
+    columns += [name for name in QUANTITIES if name not in objectives.names]
+    residuals = [
+        f"residual_{r['quantity']}"
+        for c in candidates
+        for r in (c.row.certificate or {}).get("quantities", ())
+    ]
+    return list(dict.fromkeys([*columns, *residuals]))
+
+
+def _find(repository: Repository, name: str | None) -> StudyRow:
+    if name is not None:
+        return repository.open_study(name)
+    studies = repository.list_studies()
+    if len(studies) == 1:
+        return studies[0]
+    if not studies:
+        raise ConfigError(f"database {repository.database.shown} holds no study.")
+    raise UnknownName("study", "", [s.name for s in studies], " Say which one.")
+
+
+def _check_plugins(repository: Repository, row: StudyRow, registry: Registry) -> None:
+    """Every plugin file a study used is required again: its candidates cannot be built without it."""
+    given = {f.sha256 for f in registry.files} | {str(Path(f.path).absolute()) for f in registry.files}
+    for stored in repository.plugin_files(row.id):
+        if stored.sha256 not in given and stored.path not in given:
+            raise PluginError(
+                f"study {row.name!r} uses plugin file {stored.path!r} (sha256 {stored.sha256[:12]}), which was not given; "
+                f"add --plugin {stored.path}"
+            )

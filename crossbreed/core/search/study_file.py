@@ -1,0 +1,225 @@
+"""The study file: task, space, budget, recipe, objectives and how to search. Reading it touches no plugin.
+
+``study_setting.resolve`` checks its names against what is registered.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from crossbreed.core.errors import ConfigError, UnknownName
+from crossbreed.core.genome import parse
+from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search.front import Direction
+
+SPEEDS = ("decode_tokens_per_s", "prefill_tokens_per_s")
+"""Objectives measured on the device, at batch 1 and the task's length."""
+
+Names = Literal["all"] | tuple[str, ...]
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) and value != "all" else value
+
+
+NameList = Annotated[Names, BeforeValidator(_one_or_more)]
+
+
+class Section(BaseModel):
+    """Base of the file's sections: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskSection(Section):
+    """What candidates are trained and judged on."""
+
+    name: str
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class SpaceSection(Section):
+    """Which architectures are proposed; ``all`` is everything registered and capable."""
+
+    name: str = "layer_hybrids"
+    mixers: NameList = "all"
+    routers: NameList = "all"
+    depth: NameList = "all"
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class ShapeSection(Section):
+    """Where the budget is taken; ``tokens`` defaults to the task's length."""
+
+    batch: int = Field(default=1, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    dtype: str = "float32"
+
+
+class BudgetSection(Section):
+    """The budget of every candidate, set by a reference genome (a path, or inline) or by numbers with a ``d_model``.
+
+    ``match`` and ``cap`` map quantities to tolerances such as ``2%``.
+    """
+
+    reference: str | dict[str, Any] | None = None
+    shape: ShapeSection = ShapeSection()
+    match: dict[str, float | str] = Field(default_factory=dict)
+    cap: dict[str, float | str] = Field(default_factory=dict)
+    values: dict[str, float] = Field(default_factory=dict)
+    d_model: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_a_reference(self) -> BudgetSection:
+        if self.reference is None:
+            missing = sorted({*self.match, *self.cap} - set(self.values))
+            if missing or self.d_model is None:
+                what = f"values.{missing[0]}" if missing else "d_model"
+                raise ValueError(f"a budget without a reference genome needs {what}")
+        elif self.d_model is not None:
+            raise ValueError("d_model comes from the reference genome; remove one of them")
+        return self
+
+
+class StopSection(Section):
+    """When to stop early: hours of this session, candidates of the study."""
+
+    max_hours: float | None = Field(default=None, gt=0)
+    max_trials: int | None = Field(default=None, ge=1)
+
+
+class SearchSection(Section):
+    """How to search.
+
+    trials:     candidates to propose beside the reference, infeasible ones included.
+    seeds:      runs of each member of the front, and of the reference; intervals need 3.
+    sampler:    tpe, nsga2 or random, after the space's starting points.
+    population: generation of a genetic sampler; random proposals before TPE models.
+    workers:    runs at once; default: one per GPU, else one per ``threads`` CPU cores.
+    threads:    CPU threads of each worker, in training and while measuring.
+    repeats:    fresh proposals tried when one was seen before; then that architecture gets its next seed.
+    profile_after: trained runs that wait before all training stops for them to be timed alone.
+    """
+
+    sampler: str = "tpe"
+    trials: int = Field(default=16, ge=0)
+    seeds: int = Field(default=3, ge=1)
+    seed: int = Field(default=0, ge=0)
+    population: int = Field(default=10, ge=2)
+    workers: int | None = Field(default=None, ge=1)
+    threads: int = Field(default=1, ge=1)
+    repeats: int = Field(default=10, ge=1)
+    profile_after: int = Field(default=16, ge=1)
+    stop: StopSection = StopSection()
+
+    @field_validator("sampler")
+    @classmethod
+    def _known(cls, sampler: str) -> str:
+        from crossbreed.core.search.proposals import SAMPLERS
+
+        if sampler not in SAMPLERS:
+            raise UnknownName("sampler", sampler, SAMPLERS)
+        return sampler
+
+    def trial_limit(self) -> int:
+        """Candidates the study will hold beside the reference."""
+        return min(self.trials, self.stop.max_trials or self.trials)
+
+
+class StudyFile(Section):
+    """A whole study file."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    name: str
+    task: TaskSection
+    space: SpaceSection = SpaceSection()
+    budget: BudgetSection
+    train: Recipe
+    objectives: dict[str, Direction] = {"score": "max", "decode_tokens_per_s": "max"}
+    search: SearchSection = SearchSection()
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_word(cls, name: str) -> str:
+        # RUN is written study/number/seed, so a study's name holds no slash.
+        if not NAME.fullmatch(name):
+            raise ValueError("a study's name is letters, digits, '.', '_' and '-', at most 100")
+        return name
+
+    @field_validator("objectives")
+    @classmethod
+    def _are_known(cls, objectives: dict[str, Direction]) -> dict[str, Direction]:
+        known = ("score", *SPEEDS, *QUANTITIES)
+        for name in objectives:
+            if name not in known:
+                raise UnknownName("objective", name, known)
+        if not objectives:
+            raise ValueError("a study needs at least one objective")
+        for name in SPEEDS:
+            if objectives.get(name) == "min":
+                raise ValueError(f"objective {name!r} is a speed; its direction is 'max'")
+        return objectives
+
+    @staticmethod
+    def load(path: str | Path) -> StudyFile:
+        """Read a study file and inline its reference genome. Raises ConfigError sentences with nearest keys."""
+        file = Path(path)
+        data = read_mapping(file, "study file")
+        study = StudyFile.read(data, str(path))
+        reference = study.budget.reference
+        if isinstance(reference, str):
+            genome = read_mapping(file.parent / reference, "reference genome")
+            budget = study.budget.model_copy(update={"reference": genome})
+            study = study.model_copy(update={"budget": budget})
+        return study
+
+    @staticmethod
+    def read(data: Any, where: str = "study") -> StudyFile:
+        """Validate plain data."""
+        if not isinstance(data, dict):
+            raise ConfigError(f"{where} must be a mapping with name, task, budget and train.")
+        return parse(StudyFile, data, where)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data for storage; ``read`` gives the same file back."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def check_continues(self, stored: StudyFile) -> None:
+        """Raise ConfigError when this file may not continue a stored study: results of both would not be comparable.
+
+        The space, the search section and the order of objectives may change; a study may grow.
+        """
+        for section in ("task", "budget", "train", "objectives"):
+            if getattr(self, section) != getattr(stored, section):
+                raise ConfigError(
+                    f"study {self.name!r} exists with another {section!r} section; its results would not be "
+                    f"comparable. Restore the section or choose another name."
+                )
+
+
+def read_mapping(file: Path, what: str) -> dict[str, Any]:
+    """A YAML or JSON file that holds a mapping; ``what`` names it in the ConfigError of one that cannot be read."""
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{what} {str(file)!r} does not exist.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what} {str(file)!r} cannot be read: {error}.") from error
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        line = f" at line {place.line + 1}" if place else ""
+        raise ConfigError(
+            f"{what} {str(file)!r} is not valid YAML{line}: {getattr(error, 'problem', None) or error}."
+        ) from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{what} {str(file)!r} must be a mapping of keys to values.")
+    return data
