@@ -28,6 +28,7 @@ from crossbreed.plugins.costs.bill import (
     check_shares,
     check_sites,
     ends,
+    moved,
     norms,
     pick,
     router_bill,
@@ -129,20 +130,21 @@ class Analytic(CostModel):
         if stage.entry_norm:
             bills.append(norms(f"{index}.entry_norm", place.d_model))
         for b, block in enumerate(stage.blocks):
+            site = f"{index}.{b}"
             if rates is not None:
-                bills.append(self._block(block, index, b, at, rates))
+                bills.append(self._block(block, site, runs.of_block[b], at, rates))
                 continue
-            key = ("block", index, b, _content(block), at)
-            bill = self._memo.get(key)
-            if bill is None:
-                bill = self._memo[key] = self._block(block, index, b, at, None)
-            bills.append(bill)
+            # Equal blocks are counted once; where they stand changes their names only.
+            key = ("block", _content(block), runs.of_block[b], at)
+            found = self._memo.get(key)
+            if found is None:
+                found = self._memo[key] = site, self._block(block, site, runs.of_block[b], at, None)
+            first, bill = found
+            bills.append(bill if first == site else moved(bill, first, site))
         return bills
 
-    def _block(self, block: Block, stage: int, index: int, at: At, rates: Rates | None) -> Bill:
-        """All runs of one block: its gate, mixers, norms and output scale."""
-        site = f"{stage}.{index}"
-        depths, D = at.runs.of_block[index], at.place.d_model
+    def _block(self, block: Block, site: str, depths: tuple[int, ...], at: At, rates: Rates | None) -> Bill:
+        """All runs of one block, at the given depths: its gate, mixers, norms and output scale."""
         reached = [at.alive[depth] for depth in depths]
         bills: list[Bill] = []
         if block.gate is not None:
@@ -157,7 +159,7 @@ class Analytic(CostModel):
         vectors = len(block.sublayers) * ((block.norm != "none") + output_norms)
         vectors += block.output_scale is not None
         if vectors:
-            bills.append(norms(f"{site}.norms", vectors * D * at.runs.sets))
+            bills.append(norms(f"{site}.norms", vectors * at.place.d_model * at.runs.sets))
         return total(bills)
 
     def _sublayer(self, sublayer: Sublayer, site: str, reached: list[Triple], at: At) -> Bill:

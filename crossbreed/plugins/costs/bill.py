@@ -116,6 +116,18 @@ def total(bills: Iterable[Bill]) -> Bill:
     return Bill((t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, rates, tuple(parts))
 
 
+def moved(bill: Bill, first: str, site: str) -> Bill:
+    """The bill of a block at ``first``, as that of an equal block at ``site``."""
+    cut = len(first)
+    parts = []
+    for p in bill.parts:
+        t, f, d = p.training_flops_per_token, p.prefill_flops_per_token, p.decode_flops_per_token
+        name, stored, active = p.name, p.parameters, p.active_parameters
+        parts.append(Part(site + p.site[cut:], name, p.rates, stored, active, t, f, d, p.state_bytes))
+    rates = {site + name[cut:]: r for name, r in bill.rates.items()}
+    return Bill(*bill[:7], rates, tuple(parts))
+
+
 def share(rates: Rates | None, site: str, nominal: Shares) -> Shares:
     """The given shares of a site (by its full name, or by the name without the depth), else the nominal ones."""
     if rates is None:
