@@ -32,15 +32,20 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def to_chunks(x_BTHK: Tensor, chunk: int, dtype: torch.dtype) -> Tensor:
-    """`(B, T, H, K)` to contiguous `(N, B*H, C, K)`, zeros after the end."""
+def chunk_view(x_BTHK: Tensor, chunk: int) -> Tensor:
+    """`(B, T, H, K)` seen as `(N, B, H, C, K)`, zeros after the end."""
     B, T, H, K = x_BTHK.shape
     chunks = -(-T // chunk)
     missing = chunks * chunk - T
     if missing:
         x_BTHK = torch.nn.functional.pad(x_BTHK, (0, 0, 0, 0, 0, missing))
-    x = x_BTHK.reshape(B, chunks, chunk, H, K).permute(1, 0, 3, 2, 4)
-    return x.to(dtype, memory_format=torch.contiguous_format).reshape(chunks, B * H, chunk, K)
+    return x_BTHK.reshape(B, chunks, chunk, H, K).permute(1, 0, 3, 2, 4)
+
+
+def to_chunks(x_BTHK: Tensor, chunk: int, dtype: torch.dtype) -> Tensor:
+    """`(B, T, H, K)` to contiguous `(N, B*H, C, K)`, zeros after the end."""
+    view = chunk_view(x_BTHK, chunk)
+    return view.to(dtype, memory_format=torch.contiguous_format).flatten(1, 2)
 
 
 def from_chunks(x_NMCK: Tensor, batch: int, tokens: int) -> Tensor:
@@ -90,16 +95,21 @@ def chunk_decays(log_decay_BTH: Tensor, reset_BT: Tensor | None, chunk: int, dty
     return Decays(pair_NMCC, head_NMC, tail_NMC, whole_NM)
 
 
-def log_decay_gradient(pair_NMCC: Tensor, head_NMC: Tensor, tail_NMC: Tensor, whole_NM: Tensor) -> Tensor:
-    """Gradient of the log-decays `(N, M, C)` from gradients of the logs of the four decays of `Decays`.
+def log_decay_gradient(reads_NMC: Tensor, writes_NMC: Tensor, tail_NMC: Tensor, whole_NM: Tensor) -> Tensor:
+    """Gradient of the log-decays `(N, M, C)` from gradients of the logs of the decays of `Decays`.
 
     The log of a decay is a difference of cumulative sums c: pair c_i - c_j, head c_i, tail c_C - c_j, whole c_C.
-    A position's decay to itself is no decay; its entries (which are overwritten) would cancel only up to rounding,
-    and that noise would be all the gradient a closed gate ever sees.
+    A position's decay to itself is no decay: its gradient would cancel up to rounding only, and that noise would
+    be all the gradient that a closed gate ever sees.
+
+    Args:
+        reads_NMC: sums over each row of the pair gradients, without the diagonal, plus the head gradients.
+        writes_NMC: sums over each column of the pair gradients, without the diagonal.
+        tail_NMC: the tail gradients. The last one is cleared: it is a decay to itself.
+        whole_NM: the whole gradients.
     """
-    pair_NMCC.diagonal(dim1=-2, dim2=-1).zero_()
     tail_NMC[..., -1] = 0.0
-    total_NMC = pair_NMCC.sum(-1) - pair_NMCC.sum(-2) + head_NMC - tail_NMC
+    total_NMC = reads_NMC - writes_NMC - tail_NMC
     total_NMC[..., -1] += tail_NMC.sum(-1) + whole_NM
     return total_NMC.flip(-1).cumsum(-1).flip(-1)
 

@@ -41,11 +41,10 @@ def short_conv(
     if weight_CW.shape[0] != C:
         raise ConfigError(f"weight has {weight_CW.shape[0]} channels; the inputs have {C}.")
     if tail_BWC is None:
-        padded = F.pad(x_BTC, (0, 0, W - 1, 0))
+        tail_BWC = x_BTC.new_zeros(B, W - 1, C)
     elif tail_BWC.shape != (B, W - 1, C):
         raise ConfigError(f"tail has shape {tuple(tail_BWC.shape)}; the rule is {(B, W - 1, C)}.")
-    else:
-        padded = torch.cat((tail_BWC.to(x_BTC.dtype), x_BTC), 1)
+    padded = torch.cat((tail_BWC.to(x_BTC.dtype), x_BTC), 1)
     reset_BT = silence(valid_BT, reset_BT)
     if reset_BT is None:
         # A one-row image in channels-last order is the (B, T, C) tensor as it lies: no transposition.

@@ -172,6 +172,12 @@ def test_extreme_gates_stay_finite_and_equal_the_recurrence(gates):
     assert_close([x.double() for x in got], wanted, 2e-5)
 
 
+def test_the_gradient_of_closed_gates_is_zero_not_rounding_noise():
+    tensors, state = inputs(1, 128, 2, 16, 16, torch.float32)
+    tensors[3] = torch.full_like(tensors[3], -80.0)
+    assert gradients(gated_delta_rule, tensors, state)[5].abs().max() < 1e-25
+
+
 def test_one_closed_gate_in_each_chunk_equals_the_recurrence():
     tensors, state = inputs(2, 128, 2, 16, 16)
     tensors[3] = torch.zeros_like(tensors[3])

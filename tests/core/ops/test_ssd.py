@@ -70,6 +70,38 @@ def test_any_sharing_of_queries_and_keys_equals_heads_of_their_own(Q, G, H, T):
     )
 
 
+@pytest.mark.parametrize("T", [1, 2, 65])
+@pytest.mark.parametrize("masked", [False, True])
+def test_step_and_skip_scale_the_writes_and_add_the_values(T, masked):
+    (q, k, v, log_decay), state = inputs(2, T, 1, 2, 4, 5, 3)
+    random = torch.Generator().manual_seed(5)
+    step = torch.rand(2, T, 4, generator=random, dtype=torch.float64)
+    step[:, ::3] = 0.0  # softplus underflows to an exact zero
+    skip = torch.randn(4, generator=random, dtype=torch.float64)
+    masks = {}
+    if masked:
+        masks["valid_BT"] = torch.arange(T) < torch.tensor([[T], [T // 2]])
+        masks["reset_BT"] = torch.arange(T).expand(2, T) % 7 == 3
+
+    def fused(q, k, v, log_decay, step, skip, state):
+        return ssd(q, k, v, log_decay, step_BTH=step, skip_H=skip, state_BHKV=state, **masks)
+
+    def by_the_caller(q, k, v, log_decay, step, skip, state):
+        o, last = ssd_recurrent(q, k, v * step.unsqueeze(-1), log_decay, state_BHKV=state, **masks)
+        shown = masks.get("valid_BT", torch.ones(2, T, dtype=torch.bool))
+        return o + (v * skip.unsqueeze(-1)).masked_fill(~shown[..., None, None], 0.0), last
+
+    results = []
+    for function in (fused, by_the_caller):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v, log_decay, step, skip, state)]
+        o, last = function(*leaves)
+        random.manual_seed(7)
+        loss = sum((x * torch.randn(x.shape, generator=random, dtype=torch.float64)).sum() for x in (o, last))
+        results.append([o, last, *torch.autograd.grad(loss, leaves)])
+    for got, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize(("K", "V"), [(24, 48), (48, 16), (96, 96), (5, 1)])
 def test_any_head_size_works(K, V):
     tensors, state = inputs(1, 70, 1, 1, 2, K, V)
@@ -155,6 +187,12 @@ def test_extreme_gates_stay_finite_and_equal_the_recurrence(gates):
         torch.testing.assert_close(a.double(), b, rtol=2e-5, atol=2e-6 * max(1.0, b.abs().max().item()))
 
 
+def test_the_gradient_of_closed_gates_is_zero_not_rounding_noise():
+    tensors, state = inputs(1, 128, 1, 1, 2, 16, 16, torch.float32)
+    tensors[3] = torch.full_like(tensors[3], -80.0)
+    assert gradients(ssd, tensors, state)[5].abs().max() < 1e-25
+
+
 def test_one_closed_gate_in_each_chunk_equals_the_recurrence():
     tensors, state = inputs(2, 128, 1, 1, 2, 16, 16)
     tensors[3] = torch.zeros_like(tensors[3])
@@ -215,3 +253,7 @@ def test_shapes_that_do_not_fit_are_named():
         ssd(q, k, v, log_decay)
     with pytest.raises(ConfigError, match="log_decay has shape"):
         ssd(k, k, v, log_decay[:, 1:])
+    with pytest.raises(ConfigError, match="step has shape"):
+        ssd(k, k, v, log_decay, step_BTH=log_decay[:, 1:])
+    with pytest.raises(ConfigError, match="skip has shape"):
+        ssd(k, k, v, log_decay, skip_H=torch.ones(2))
