@@ -59,7 +59,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/sphinx-build -W --keep-going -b html docs site
 
 dashboard: $(VENV)/.core
 	$(BIN)/crossbreed dashboard --db $(DEMO_DB)

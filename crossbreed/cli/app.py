@@ -8,6 +8,7 @@ import typer
 
 from crossbreed import __version__
 from crossbreed.cli.doctor import doctor
+from crossbreed.cli.front import front
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
 from crossbreed.cli.options import examples
@@ -53,6 +54,9 @@ app.command(
         "crossbreed match 3f9a2c --budget budget.yaml --out matched.yaml",
     )
 )(match)
+app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
+    front
+)
 app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --json"))(doctor)
 app.add_typer(tasks)
 app.add_typer(study)

@@ -38,15 +38,6 @@ def verdict(certificate: Certificate) -> str:
     return f"[red]infeasible[/]: {escape(certificate.reason or 'out of tolerance')} ({escape(moved)})"
 
 
-def residual_words(certificate: Certificate | None) -> str:
-    """Residuals in one cell of a table: ``training FLOPs +0.4%, ...``."""
-    if certificate is None:
-        return "-"
-    return ", ".join(
-        f"{SHORT.get(q.quantity, q.quantity)} {percent(q.residual)}" for q in certificate.quantities
-    )
-
-
 SHORT = {
     "training_flops_per_token": "train FLOPs",
     "prefill_flops_per_token": "prefill FLOPs",

@@ -64,15 +64,13 @@ def si(value: float | None, digits: int = 3) -> str:
     """A count with a decimal prefix: 1234567 -> ``1.23M``; an unknown one is a dash."""
     if value is None or not math.isfinite(value):
         return "-"
-    magnitude = abs(value)
+    # Rounded first, so that 999999 becomes 1M and not 1000k.
+    rounded = float(f"{value:.{digits}g}")
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if magnitude >= limit:
-            return (
-                f"{value / limit:.{digits}g}{suffix}"
-                if magnitude < 1000 * limit
-                else f"{value / limit:.0f}{suffix}"
-            )
-    return f"{value:.{digits}g}"
+        if abs(rounded) >= limit:
+            scaled = rounded / limit
+            return f"{scaled:.0f}{suffix}" if abs(scaled) >= 1000 else f"{scaled:.{digits}g}{suffix}"
+    return f"{rounded:.{digits}g}"
 
 
 def size(bytes_: float | None) -> str:

@@ -64,19 +64,14 @@ def capabilities(entry: Registered) -> dict[str, Any]:
 
 def _print_tables(registry: Registry) -> None:
     console = data_console()
-    listed = table("", ["kind", "name", "from", "identity", "can", "what it is"])
+    listed = table("", ["kind", "name", "from", "can", "what it is"])
     for kind, entries in registry.entries.items():
         for name, entry in sorted(entries.items()):
-            identity = entry.owner.identity
-            shown = identity if not identity.startswith("sha256:") else identity[:19]
-            cells = (
-                KIND_LABELS[kind],
-                name,
-                entry.owner.source,
-                shown,
-                _can(entry),
-                entry.descriptor.summary,
+            owner = entry.owner
+            origin = (
+                owner.source if owner.identity == owner.source else f"{owner.source} {owner.identity[:19]}"
             )
+            cells = (KIND_LABELS[kind], name, origin, _can(entry), entry.descriptor.summary)
             listed.add_row(*map(escape, cells))
     console.print(listed)
     for problem in registry.problems:

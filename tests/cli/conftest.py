@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 import referencing
 
 from crossbreed.cli import run
+from tests.cli.stored import store_study
 
 ROUTER = '''
 """Runs every third token."""
@@ -65,7 +67,7 @@ class Result:
 
 
 def committed_schemas() -> dict[str, jsonschema.Draft202012Validator]:
-    """Every schema of the package by its id, each able to refer to the others."""
+    """Every schema of the package by the name it asks of ``schema``, each able to refer to the others."""
     folder = files("crossbreed.cli").joinpath("schemas")
     rules = [json.loads(file.read_text()) for file in folder.iterdir() if file.name.endswith(".json")]
     for rule in rules:
@@ -73,7 +75,12 @@ def committed_schemas() -> dict[str, jsonschema.Draft202012Validator]:
     known = referencing.Registry().with_resources(
         (rule["$id"], referencing.Resource.from_contents(rule)) for rule in rules
     )
-    return {rule["$id"]: jsonschema.Draft202012Validator(rule, registry=known) for rule in rules}
+    return {
+        rule["$id"].removeprefix("urn:").replace(":", "/"): jsonschema.Draft202012Validator(
+            rule, registry=known
+        )
+        for rule in rules
+    }
 
 
 SCHEMAS = committed_schemas()
@@ -112,3 +119,21 @@ def router_file(tmp_path: Path) -> Path:
     path = tmp_path / "every_third.py"
     path.write_text(ROUTER)
     return path
+
+
+@pytest.fixture(scope="session")
+def _stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, str]]:
+    path = tmp_path_factory.mktemp("stored") / "results.db"
+    return path, store_study(path)
+
+
+@pytest.fixture
+def db(_stored: tuple[Path, dict[int, str]], tmp_path: Path) -> Path:
+    """A copy of a database with the study ``small`` (see ``stored.store_study``)."""
+    return Path(shutil.copy(_stored[0], tmp_path / "results.db"))
+
+
+@pytest.fixture
+def hashes(_stored: tuple[Path, dict[int, str]]) -> dict[int, str]:
+    """Architecture hashes of that study's candidates by number."""
+    return _stored[1]

@@ -7,7 +7,7 @@ import yaml
 
 from crossbreed.core.genome import Architecture, digest
 from crossbreed.core.host import Host
-from tests.cli.conftest import Cli, in_process
+from tests.cli.conftest import Cli
 
 TRANSFORMER = {
     "vocab": 64,
@@ -64,10 +64,10 @@ def test_longer_context_costs_more_per_token(cli: Cli, genome: Path) -> None:
     assert long["parameters"] == short["parameters"]
 
 
-def test_showing_builds_no_weights(tmp_path: Path) -> None:
+def test_showing_builds_no_weights(cli: Cli, tmp_path: Path) -> None:
     huge = {**TRANSFORMER, "d_model": 65536}  # its weights would need hundreds of gigabytes
     (tmp_path / "huge.yaml").write_text(yaml.safe_dump(huge))
-    result = in_process("show", "huge.yaml", "--json", cwd=tmp_path, timeout=60)
+    result = cli("show", "huge.yaml", "--json")
     assert result.code == 0, result.err
     assert result.json("show")["ledger"]["parameters"] > 10**6
 

@@ -1,0 +1,90 @@
+"""``crossbreed front``: the front of a study as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.output import data_console, print_json
+from crossbreed.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from crossbreed.core.search.candidates import Candidate, Objectives
+    from crossbreed.storage.repository import Repository
+    from crossbreed.storage.rows import StudyRow
+
+
+def front(
+    study: Annotated[
+        str | None, typer.Argument(metavar="[STUDY]", help="A study's name; the newest one if left out.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every candidate, the front's members starred.")
+    ] = False,
+    db: Db = DEFAULT_DB,
+    plugin: Plugins = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the front of a study: its non-dominated candidates within the budget, with intervals and cost."""
+    from crossbreed.storage.repository import Repository
+
+    registry_of(plugin)
+    with Repository.open(db, read_only=True) as repository:
+        row = find_study(repository, study)
+        found, objectives = candidates_of(repository, row)
+    print_front(row.name, found, objectives, everything=everything, as_json=json)
+
+
+def find_study(repository: Repository, name: str | None) -> StudyRow:
+    """The study of that name, or the newest one. Raises ConfigError when the database holds none."""
+    if name is not None:
+        return repository.open_study(name)
+    studies = repository.list_studies()
+    if not studies:
+        raise ConfigError(
+            f"database {repository.database.shown} holds no study; `crossbreed search` makes one."
+        )
+    return studies[-1]
+
+
+def candidates_of(repository: Repository, row: StudyRow) -> tuple[list[Candidate], Objectives]:
+    """All candidates of a study, and its objectives with the keys their speeds were measured under."""
+    from crossbreed.core.search import candidates
+    from crossbreed.core.search.study_file import StudyFile
+
+    rows = repository.candidates(row.id)
+    objectives = candidates.Objectives(StudyFile.read(row.spec, f"study {row.name}").objectives).over(rows)
+    return candidates.read(rows, objectives), objectives
+
+
+def print_front(
+    name: str,
+    found: list[Candidate],
+    objectives: Objectives,
+    *,
+    everything: bool = False,
+    as_json: bool = False,
+) -> None:
+    """The front, or every candidate, as a table or as JSON on stdout."""
+    from crossbreed.cli.fronts import as_data, candidate_table, keys_as_data
+
+    shown = [c for c in found if everything or c.on_front]
+    if as_json:
+        print_json(
+            "front",
+            {
+                "study": name,
+                "objectives": dict(objectives.directions),
+                "speed_keys": keys_as_data(objectives),
+                "candidates": as_data(shown, objectives),
+            },
+        )
+        return
+    console = data_console()
+    title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"
+    console.print(candidate_table(shown, objectives, title, mark_front=everything))
+    if not shown:
+        console.print("Nothing is on the front yet: no candidate is trained and measured.")

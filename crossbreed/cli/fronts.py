@@ -1,0 +1,158 @@
+"""Candidates of a study as a table and as JSON: objectives with intervals, cost, and certificate residuals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from crossbreed.cli.certificates import SHORT
+from crossbreed.cli.output import percent, si, size, table
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives
+
+HEADINGS = {
+    "decode_tokens_per_s": "decode tokens/s",
+    "prefill_tokens_per_s": "prefill tokens/s",
+}
+
+
+def candidate_table(
+    candidates: Iterable[Candidate], objectives: Objectives, title: str, mark_front: bool = False
+) -> Table:
+    """One line a candidate, best first; ``mark_front`` stars members of the front and adds states."""
+    made = table(
+        title,
+        [
+            ("#", "right"),
+            "family",
+            *(HEADINGS.get(name, name) for name in objectives.names),
+            ("seeds", "right"),
+            ("parameters", "right"),
+            ("train FLOPs/token", "right"),
+            ("memory", "right"),
+            "residuals (realised where they differ)",
+            *(["state"] if mark_front else []),
+        ],
+        caption=caption(objectives),
+    )
+    for candidate in by_score(candidates, objectives):
+        row, ledger = candidate.row, candidate.row.ledger or {}
+        star = "*" if mark_front and candidate.on_front else ""
+        made.add_row(
+            f"{star}{row.number}",
+            escape(row.family),
+            *(objective_words(candidate, name) for name in objectives.names),
+            str(len(candidate.done)),
+            si(ledger.get("parameters"), 4),
+            si(ledger.get("training_flops_per_token"), 4),
+            size(ledger.get("memory_bytes")),
+            residual_words(candidate),
+            *([escape(row.state)] if mark_front else []),
+        )
+    return made
+
+
+def by_score(candidates: Iterable[Candidate], objectives: Objectives) -> list[Candidate]:
+    """Best first objective first; candidates without a value last."""
+    first = objectives.names[0]
+    sign = -1.0 if objectives.directions[first] == "max" else 1.0
+
+    def place(candidate: Candidate) -> tuple[bool, float, int]:
+        mean = candidate.means[first]
+        return math.isnan(mean), sign * mean if math.isfinite(mean) else 0.0, candidate.row.number
+
+    return sorted(candidates, key=place)
+
+
+def objective_words(candidate: Candidate, name: str) -> str:
+    """A mean with its interval: ``0.962 (0.951 - 0.973)``; without one the mean alone."""
+    mean, interval = candidate.means[name], candidate.intervals[name]
+    if math.isnan(mean):
+        return "-"
+    show = si if abs(mean) >= 1000 else "{:.3g}".format
+    if interval is None:
+        return show(mean)
+    return f"{show(mean)} ({show(interval.low)} - {show(interval.high)})"
+
+
+def residual_words(candidate: Candidate) -> str:
+    """Nominal residuals, each followed by the realised one where routing changed it."""
+    nominal = certificate_of(candidate.row.certificate)
+    if nominal is None:
+        return "-"
+    realised = realised_residuals(candidate)
+    words = []
+    for entry in nominal.quantities:
+        text = f"{SHORT.get(entry.quantity, entry.quantity)} {percent(entry.residual)}"
+        after = realised.get(entry.quantity)
+        if after is not None and percent(after) != percent(entry.residual):
+            text += f" (realised {percent(after)})"
+        words.append(text)
+    return ", ".join(words)
+
+
+def realised_residuals(candidate: Candidate) -> dict[str, float]:
+    """Quantity -> mean over seeds of the residual at the rates the trained routers chose."""
+    found: dict[str, list[float]] = {}
+    for seed in candidate.seeds:
+        point = seed.points.get(OWN)
+        certificate = certificate_of(point.certificate if point is not None else None)
+        for entry in certificate.quantities if certificate is not None else ():
+            found.setdefault(entry.quantity, []).append(entry.residual)
+    return {quantity: math.fsum(values) / len(values) for quantity, values in found.items()}
+
+
+def certificate_of(data: dict[str, Any] | None) -> Certificate | None:
+    """A stored certificate, or None where there is none."""
+    return None if data is None else Certificate.model_validate(data)
+
+
+def caption(objectives: Objectives) -> str:
+    """What the numbers mean: the interval, and the key under which each speed was measured."""
+    lines = ["Means over seeds with 95% Student t intervals; no interval below 3 seeds."]
+    for name, (phase, batch, tokens, dtype, device, policy, compiled) in objectives.keys.items():
+        how = f"{policy} backends, {'compiled' if compiled else 'not compiled'}"
+        lines.append(
+            f"{HEADINGS.get(name, name)}: {phase}, batch {batch}, {tokens} tokens, {dtype}, {device}, {how}."
+        )
+    return escape("\n".join(lines))
+
+
+def as_data(candidates: Sequence[Candidate], objectives: Objectives) -> list[dict[str, Any]]:
+    """Candidates as plain data for ``--json``, best first; unknown numbers are null."""
+    return [
+        {
+            "number": c.row.number,
+            "hash": c.row.hash,
+            "family": c.row.family,
+            "origin": c.row.origin,
+            "state": c.row.state,
+            "cause": c.row.cause,
+            "on_front": c.on_front,
+            "seeds": [s.seed for s in c.done],
+            "objectives": {
+                name: {
+                    "mean": c.means[name],
+                    "low": getattr(c.intervals[name], "low", None),
+                    "high": getattr(c.intervals[name], "high", None),
+                    "values": list(c.values[name]),
+                }
+                for name in objectives.names
+            },
+            "ledger": {quantity: (c.row.ledger or {}).get(quantity) for quantity in QUANTITIES},
+            "certificate": c.row.certificate,
+            "realised_residuals": realised_residuals(c),
+        }
+        for c in by_score(candidates, objectives)
+    ]
+
+
+def keys_as_data(objectives: Objectives) -> dict[str, dict[str, Any]]:
+    """Speed -> the key under which it was measured."""
+    names = ("phase", "batch", "tokens", "dtype", "device", "policy", "compiled")
+    return {name: dict(zip(names, key, strict=True)) for name, key in objectives.keys.items()}

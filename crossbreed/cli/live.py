@@ -1,0 +1,97 @@
+"""The view of a running search: a live panel on a terminal, plain lines elsewhere. Both on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from crossbreed.cli.fronts import candidate_table
+from crossbreed.cli.output import duration, log_console, si
+from crossbreed.core.search.candidates import Objectives
+from crossbreed.core.search.progress import Progress
+
+PLAIN_SECONDS = 15.0
+"""Without a terminal, a line at least this often while anything changes, and at once when a run ends."""
+
+ORDER = ("running", "leased", "queued", "preempted", "done")
+
+
+class SearchView:
+    """``with SearchView(...) as view: drive(..., on_progress=view.show)``."""
+
+    def __init__(
+        self,
+        study: str,
+        objectives: Objectives,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.study, self.objectives = study, objectives
+        self.console = console or log_console()
+        self._clock = clock
+        self._live: Live | None = None
+        self._said = ""
+        self._said_at = -PLAIN_SECONDS
+        self._ended = -1
+
+    def __enter__(self) -> SearchView:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Show a moment of the search."""
+        if self._live is not None:
+            self._live.update(self.panel(progress), refresh=True)
+        else:
+            self._say(progress)
+
+    def panel(self, progress: Progress) -> Group:
+        """The whole view."""
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            f"[bold]{escape(self.study)}[/]",
+            progress.activity,
+            ProgressBar(total=max(1, progress.trial_limit), completed=progress.trials, width=24),
+            f"{progress.trials}/{progress.trial_limit} candidates",
+            f"{si(progress.tokens_per_s)} tokens/s",
+            f"{duration(progress.elapsed_s)} elapsed",
+            f"{duration(progress.eta_s)} left",
+        )
+        running = ", ".join(progress.running) or "-"
+        front = candidate_table(progress.front, self.objectives, "Front so far")
+        return Group(head, Text(states_words(progress)), Text(f"running: {running}"), front)
+
+    def _say(self, progress: Progress) -> None:
+        text = f"{progress.activity}: {progress.trials}/{progress.trial_limit} candidates, {states_words(progress)}"
+        text += f"; {len(progress.front)} on the front"
+        ended = sum(count for state, count in progress.states.items() if state not in ORDER[:-1])
+        due = self._clock() - self._said_at >= PLAIN_SECONDS or ended != self._ended
+        if text == self._said or not due:
+            return
+        self._said, self._said_at, self._ended = text, self._clock(), ended
+        pace = f"{si(progress.tokens_per_s)} tokens/s, {duration(progress.eta_s)} left"
+        self.console.print(f"[{duration(progress.elapsed_s)}] {text}; {pace}", markup=False)
+
+
+def states_words(progress: Progress) -> str:
+    """Runs by state, those at work first, and infeasible candidates."""
+    shown = sorted(progress.states, key=lambda s: (ORDER.index(s) if s in ORDER else len(ORDER), s))
+    words = [f"{progress.states[state]} {state}" for state in shown if progress.states[state]]
+    words += [f"{progress.infeasible} infeasible"] if progress.infeasible else []
+    return "runs: " + (", ".join(words) or "none yet")

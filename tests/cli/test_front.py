@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.stored import SPEEDS
+
+
+def test_the_front_has_its_members_with_student_intervals(cli: Cli, db: Path) -> None:
+    found = cli("front", "--db", db, "--json").json("front")
+    assert found["study"] == "small"
+    assert [c["number"] for c in found["candidates"]] == [
+        0,
+        1,
+    ]  # best score first, the dominated one left out
+    best = found["candidates"][0]
+    half = 4.302653 * 0.01 / math.sqrt(3)  # t(2 degrees, 95%) times the standard error
+    score = best["objectives"]["score"]
+    assert score["mean"] == pytest.approx(0.91)
+    assert (score["low"], score["high"]) == pytest.approx((0.91 - half, 0.91 + half), abs=1e-6)
+    assert best["objectives"]["decode_tokens_per_s"]["values"] == list(SPEEDS[0])
+    assert best["certificate"]["feasible"]
+    assert best["ledger"]["parameters"] > 0
+    assert found["speed_keys"]["decode_tokens_per_s"]["device"] == "a test (1 thread)"
+
+
+def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> None:
+    result = cli("front", "small", "--db", db)
+    assert result.code == 0
+    assert result.err == ""
+    line = next(line for line in result.out.splitlines() if "family 0" in line)
+    for text in ("0.91 (0.885 - 0.935)", "1.01k", "KiB", "train FLOPs", "non-emb. params", "memory"):
+        assert text in line, text
+    assert "family 2" not in result.out
+    assert "batch 1, 32 tokens, float32, a test (1 thread)" in result.out
+
+
+def test_all_shows_dominated_and_infeasible_candidates_too(cli: Cli, db: Path) -> None:
+    found = cli("front", "--db", db, "--all", "--json").json("front")
+    assert {c["number"]: c["on_front"] for c in found["candidates"]} == {0: True, 1: True, 2: False, 3: False}
+    infeasible = next(c for c in found["candidates"] if c["state"] == "infeasible")
+    assert infeasible["objectives"]["score"] == {"mean": None, "low": None, "high": None, "values": []}
+    assert "cannot rise" in infeasible["cause"]
+    lines = cli("front", "--db", db, "--all").out.splitlines()
+    assert sum("*" in line and "family" in line for line in lines) == 2
+
+
+def test_an_unknown_study_names_the_nearest(cli: Cli, db: Path) -> None:
+    result = cli("front", "smal", "--db", db)
+    assert result.code == 2
+    assert "unknown study 'smal'; did you mean 'small'?" in result.err
+
+
+def test_no_database_is_a_sentence(cli: Cli) -> None:
+    result = cli("front", "--db", "nowhere.db")
+    assert result.code == 2
+    assert "there is no database at" in result.err
+    assert "nowhere.db" in result.err
+
+
+def test_studies_are_listed_and_shown(cli: Cli, db: Path) -> None:
+    (listed,) = cli("study", "list", "--db", db, "--json").json("studies")["studies"]
+    assert listed["name"] == "small"
+    assert listed["trials"] == {"done": 3, "infeasible": 1}
+    assert listed["driver"] is None
+    shown = cli("study", "show", "small", "--db", db, "--json").json("study")
+    assert [c["number"] for c in shown["candidates"]] == [0, 1, 2, 3]
+    assert shown["spec"]["task"]["name"] == "recall"
+    text = cli("study", "show", "small", "--db", db).out
+    assert "dense recurrent" in text
+    assert "cannot rise" in text
+    assert "small" in cli("study", "list", "--db", db).out
+
+
+def test_a_hash_prefix_shows_the_stored_genome(cli: Cli, db: Path, hashes: dict[int, str]) -> None:
+    shown = cli("show", hashes[0][:10], "--db", db, "--json").json("show")
+    assert shown["hash"] == hashes[0]
+    result = cli("show", "0123456789", "--db", db)
+    assert result.code == 2
+    assert "unknown architecture '0123456789'" in result.err
+
+
+def test_reading_changes_no_byte_of_the_database(cli: Cli, db: Path) -> None:
+    before = db.read_bytes()
+    for command in (["front"], ["study", "list"], ["study", "show", "small"], ["doctor"]):
+        assert cli(*command, "--db", db).code == 0
+    assert db.read_bytes() == before

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from crossbreed.cli.front import candidates_of, find_study
+from crossbreed.cli.live import PLAIN_SECONDS, SearchView
+from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.progress import Progress
+from crossbreed.storage.repository import Repository
+
+
+@pytest.fixture
+def stored(db: Path) -> tuple[list[Candidate], Objectives]:
+    with Repository.open(str(db), read_only=True) as repository:
+        return candidates_of(repository, find_study(repository, None))
+
+
+def moment(candidates: list[Candidate]) -> Progress:
+    return Progress(
+        activity="training",
+        states={"done": 9, "running": 2, "queued": 1},
+        trials=3,
+        trial_limit=12,
+        infeasible=1,
+        candidates=tuple(candidates),
+        running=("small/4/0", "small/5/0"),
+        tokens_per_s=12345.0,
+        elapsed_s=75.0,
+        eta_s=None,
+    )
+
+
+def test_the_panel_shows_states_front_pace_and_what_is_left(
+    stored: tuple[list[Candidate], Objectives],
+) -> None:
+    candidates, objectives = stored
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=200)
+    with SearchView("small", objectives, console) as view:
+        view.show(replace(moment(candidates), eta_s=130.0))
+    text = screen.getvalue()
+    for shown in (
+        "3/12 candidates",
+        "runs: 2 running, 1 queued, 9 done, 1 infeasible",
+        "12.3k tokens/s",
+        "1 min 15 s elapsed",
+        "2 min 10 s left",
+        "small/4/0, small/5/0",
+        "family 0",
+        "0.91 (0.885 - 0.935)",
+    ):
+        assert shown in text, shown
+    assert "family 2" not in text
+
+
+def test_without_a_terminal_lines_come_when_a_run_ends_or_time_has_passed(
+    stored: tuple[list[Candidate], Objectives],
+) -> None:
+    candidates, objectives = stored
+    now = [0.0]
+    log = io.StringIO()
+    with SearchView("small", objectives, Console(file=log, soft_wrap=True), clock=lambda: now[0]) as view:
+        first = moment(candidates)
+        view.show(first)
+        view.show(first)  # nothing new
+        view.show(replace(first, trials=4))  # a little new, too soon
+        now[0] = 1.0
+        view.show(replace(first, states={"done": 10, "running": 2}))  # a run ended: at once
+        now[0] = 2.0 + PLAIN_SECONDS
+        view.show(replace(first, states={"done": 10, "running": 2}, trials=5))
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("[1 min 15 s] training: 3/12 candidates, runs: 2 running, 1 queued, 9 done")
+    assert "2 on the front; 12.3k tokens/s, - left" in lines[0]
+    assert "10 done" in lines[1]
+    assert "5/12 candidates" in lines[2]
+    assert "\x1b" not in log.getvalue()
