@@ -71,12 +71,14 @@ class Driver:
         repository: Repository,
         study_id: int,
         setting: StudySetting,
-        executor: Executor,
-        spool: Spool,
-        options: DriverOptions = DriverOptions(),
+        start_executor: Callable[[Spool], Executor],
+        options: DriverOptions,
     ) -> None:
         self.repository, self.study_id, self.setting = repository, study_id, setting
-        self.executor, self.spool, self.options = executor, spool, options
+        self.options = options
+        self.spool = Spool(repository.artefacts / "spool" / setting.file.name)
+        self._start_executor = start_executor
+        self._executor: Executor | None = None
         self.file = setting.file
         self.search = setting.file.search
         self.rungs = len(setting.file.train.rung_tokens())
