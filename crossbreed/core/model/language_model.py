@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -270,7 +270,9 @@ class LanguageModel(nn.Module):
             assert after is not None
             state = after
             outputs.append(h_BTD)
-        return torch.cat(outputs, dim=1), None if given is None else state
+        # A sub-piece does not know how many tokens a ragged row wrote before it; the whole piece does.
+        kept = None if given is None else replace(state, position_B=_advance(context))
+        return torch.cat(outputs, dim=1), kept
 
 
 def _advance(context: Context) -> Tensor:
