@@ -86,7 +86,7 @@ def register_mixers() -> list[MixerDescriptor]:
             capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
             summary="a gated feed-forward layer",
             ranges={"hidden": Integers(32, 512, 16)},
-            free={"hidden": Integers(4, 8192, 4)},
+            free={"hidden": Integers(4, 8192, 2)},
         ),
         MixerDescriptor(
             name="experts",
@@ -95,6 +95,6 @@ def register_mixers() -> list[MixerDescriptor]:
             capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
             summary="sparse experts with a shared one, routed by depth-aware queries (Dreamer)",
             ranges={"experts": Choices((4, 8, 16, 32)), "top_k": Choices((2, 3, 4))},
-            free={"experts": Integers(4, 1024), "hidden": Integers(4, 4096, 4)},
+            free={"experts": Integers(4, 1024), "hidden": Integers(4, 4096, 2)},
         ),
     ]

@@ -288,8 +288,7 @@ class MultiMixerConfig(Config):
             readers = tuple({"name": r} if isinstance(r, str) else r for r in readers)
         style = data.get("style", "auto")
         if style == "auto":
-            names = {r.name if isinstance(r, ReaderChoice) else r.get("name") for r in readers if r}
-            style = "tg" if "gated_deltanet" in names else "tm"
+            style = "tg" if "gated_deltanet" in map(_name, readers) else "tm"
         return {**FAMILY_DEFAULTS.get(style, {}), **data, "readers": readers, "style": style}
 
     @model_validator(mode="after")
@@ -364,6 +363,11 @@ class ExpertsConfig(Config):
     def routed(self) -> int:
         """Routed experts a token uses."""
         return self.top_k - self.shared if self.shared_in_top_k else self.top_k
+
+
+def _name(reader: Any) -> Any:
+    """The name of a reader before validation, whatever was written."""
+    return reader.get("name") if isinstance(reader, dict) else getattr(reader, "name", None)
 
 
 def check_rotary(head_size: int, fraction: float) -> None:
