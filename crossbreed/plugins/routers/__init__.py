@@ -42,6 +42,10 @@ def register_routers() -> list[RouterDescriptor]:
             config=LearnedConfig,
             capabilities=RouterCapabilities(sites=("gate", "mode", "halt"), gradient=True),
             summary="a linear score with straight-through gradient, held near a target rate by a loss",
-            ranges={"target_rate": Floats(0.1, 0.6), "segment": SEGMENTS},
+            ranges={
+                "target_rate": Floats(0.1, 0.6),
+                "loss_weight": Floats(0.1, 10.0, log=True),
+                "segment": SEGMENTS,
+            },
         ),
     ]
