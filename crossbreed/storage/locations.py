@@ -62,6 +62,8 @@ def redacted(url: str | URL) -> str:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         return url if isinstance(url, str) and "://" not in url else "(unreadable database URL)"
+    if parsed.drivername == "postgresql+psycopg":
+        parsed = parsed.set(drivername="postgresql")
     hidden = {k: "***" for k in parsed.query if k.lower() in _SECRET_KEYS}
     # Brackets and stars would be percent-encoded in a query, and nobody would read them as "hidden".
     return parsed.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")

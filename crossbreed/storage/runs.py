@@ -48,7 +48,7 @@ class Runs:
             "updated_at": at,
         }
         with self.database.writing() as session:
-            insert_missing(session, schema.Run, [row], ["trial_id", "seed"])
+            insert_missing(session, schema.Run, row, ["trial_id", "seed"])
             query = select(schema.Run).where(schema.Run.trial_id == trial_id, schema.Run.seed == seed)
             run = session.scalars(query).one()
             follow_first_run(session, run)
@@ -170,7 +170,7 @@ class Runs:
         query = select(schema.Run.state, func.count()).join(schema.Trial)
         query = query.where(schema.Trial.study_id == study_id).group_by(schema.Run.state)
         with self.database.reading() as session:
-            return dict(row.tuple() for row in session.execute(query))
+            return {row[0]: row[1] for row in session.execute(query)}
 
 
 def locked_run(session: Session, run_id: int) -> schema.Run:

@@ -45,7 +45,7 @@ class Studies:
             )
         with self.database.writing() as session:
             row = {"name": name, "spec": plain.plain(spec), "created_at": now()}
-            if not insert_missing(session, schema.Study, [row], ["name"]):
+            if not insert_missing(session, schema.Study, row, ["name"]):
                 raise ConfigError(f"study {name!r} is already in database {self.database.shown}.")
             return _study(session.scalars(select(schema.Study).where(schema.Study.name == name)).one())
 
@@ -83,7 +83,7 @@ class Studies:
         """Keep a plugin file with its study; the same content under the same path is kept once."""
         row = {"study_id": study_id, "path": path, "sha256": sha256, "text": text, "added_at": now()}
         with self.database.writing() as session:
-            insert_missing(session, schema.PluginFileRow, [row], ["study_id", "path", "sha256"])
+            insert_missing(session, schema.PluginFileRow, row, ["study_id", "path", "sha256"])
 
     def plugin_files(self, study_id: int) -> list[PluginText]:
         """Every plugin file a study used, oldest first; a file that was edited stands once for each content."""

@@ -47,7 +47,7 @@ class Trials:
         with self.database.writing() as session:
             locked_study(session, study_id)
             insert_missing(
-                session, schema.Architecture, [{"hash": hash, "genome": plain.plain(genome)}], ["hash"]
+                session, schema.Architecture, {"hash": hash, "genome": plain.plain(genome)}, ["hash"]
             )
             architecture = session.scalars(
                 select(schema.Architecture).where(schema.Architecture.hash == hash)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Table
+from sqlalchemy import Table, literal
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -14,12 +14,11 @@ from crossbreed.storage.schema import Base
 Rows = Sequence[Mapping[str, Any]]
 
 
-def insert_missing(session: Session, model: type[Base], rows: Rows, key: Sequence[str]) -> int:
-    """Insert the rows whose ``key`` is not there yet; returns how many were inserted."""
-    if not rows:
-        return 0
-    statement = _insert(session, model).on_conflict_do_nothing(index_elements=list(key))
-    return session.connection().execute(statement, list(rows)).rowcount
+def insert_missing(session: Session, model: type[Base], row: Mapping[str, Any], key: Sequence[str]) -> bool:
+    """Insert a row unless its ``key`` is there already; returns whether it was inserted."""
+    statement = _insert(session, model).values(row).on_conflict_do_nothing(index_elements=list(key))
+    # RETURNING gives a row only for what was inserted; row counts of such statements differ between drivers.
+    return session.connection().execute(statement.returning(literal(1))).first() is not None
 
 
 def upsert(session: Session, model: type[Base], rows: Rows, key: Sequence[str]) -> None:

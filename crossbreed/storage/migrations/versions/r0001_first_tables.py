@@ -91,7 +91,7 @@ def upgrade() -> None:
         sa.Column("certificate", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("ledger", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.CheckConstraint(STATE_CHECK, name="ck_trial_state"),
+        sa.CheckConstraint(STATE_CHECK, name=op.f("ck_trial_state")),
         sa.ForeignKeyConstraint(
             ["architecture_id"], ["architecture.id"], name="fk_trial_architecture_id_architecture"
         ),
@@ -122,7 +122,7 @@ def upgrade() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
-        sa.CheckConstraint(STATE_CHECK, name="ck_run_state"),
+        sa.CheckConstraint(STATE_CHECK, name=op.f("ck_run_state")),
         sa.ForeignKeyConstraint(["trial_id"], ["trial.id"], name="fk_run_trial_id_trial", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_run"),
         sa.UniqueConstraint("trial_id", "seed", name="uq_run_trial_id_seed"),
