@@ -14,6 +14,8 @@ from torch import Tensor
 from crossbreed.core.errors import ConfigError
 
 SMALLEST_CHUNK = 16
+SMALLEST_LOG_DECAY = {torch.float32: -80.0, torch.float64: -700.0}
+"""Decays between positions stop shrinking here. Below, a CPU's exp and products of denormals are ten times slower."""
 
 
 def check_chunk(chunk: int) -> None:
@@ -76,11 +78,12 @@ def chunk_decays(log_decay_BTH: Tensor, reset_BT: Tensor | None, chunk: int, dty
     """Decays of a chunk from log-decays; without a graph, for use inside an autograd function.
 
     Cumulative sums run in float64 and are differenced there: with fp32 sums a single gate of -80 would cost the
-    later, slow decays four digits. Only the lower triangle is a decay; the upper one may overflow and is cleared.
+    later, slow decays four digits. Only the lower triangle is a decay; the upper one is cleared.
     """
     log_NMC = to_chunks(log_decay_BTH.unsqueeze(-1), chunk, torch.float64).squeeze(-1)
     total_NMC = log_NMC.cumsum(-1)
-    pair_NMCC = (total_NMC.unsqueeze(-1) - total_NMC.unsqueeze(-2)).to(dtype).exp_().tril_()
+    pair_NMCC = (total_NMC.unsqueeze(-1) - total_NMC.unsqueeze(-2)).to(dtype)
+    pair_NMCC.clamp_(SMALLEST_LOG_DECAY[dtype], 0.0).exp_().tril_()
     head_NMC = total_NMC.exp().to(dtype)
     tail_NMC = (total_NMC[..., -1:] - total_NMC).exp_().to(dtype)
     whole_NM = head_NMC[..., -1]

@@ -201,7 +201,7 @@ class _GatedDeltaRule(torch.autograd.Function):
         N, M = k.shape[:2]
         head, tail = decays.head_NMC.unsqueeze(-1), decays.tail_NMC.unsqueeze(-1)
         qk, w = torch.cat((q, k), 2), beta * k
-        scores = (qk @ w.mT.contiguous()).view(N, M, 2, C, C).mul_(decays.pair_NMCC.unsqueeze(2))
+        scores = (qk @ w.mT).view(N, M, 2, C, C).mul_(decays.pair_NMCC.unsqueeze(2))
         read, system = scores.unbind(2)
         eye_CC = torch.eye(C, dtype=dtype, device=k.device).expand(N, M, C, C)
         solve = torch.linalg.solve_triangular(system, eye_CC, upper=False, unitriangular=True)
@@ -250,13 +250,13 @@ class _GatedDeltaRule(torch.autograd.Function):
         grad_v = solve.mT @ grad_y
         # Rows of queries get grad_o, rows of keys get -grad_v: both read y through `scores` and the old state.
         rows = torch.cat((grad_o, -grad_v), 2)
-        grad_scores = (rows @ y.mT.contiguous()).view(N, M, 2, C, C)
+        grad_scores = (rows @ y.mT).view(N, M, 2, C, C)
         grad_scores[:, :, 1].diagonal(dim1=-2, dim2=-1).zero_()  # a key reads no value of its own token
         log_pair = (grad_scores * scores).sum(2)
         log_pair.diagonal(dim1=-2, dim2=-1).zero_()
         grad_scores = grad_scores.mul_(pair.unsqueeze(2)).view(N, M, 2 * C, C)
-        grad_qk = (rows @ before.mT.contiguous()).mul_(torch.cat((head, head), 2))
-        grad_w = (y @ after.mT.contiguous()).mul_(tail)
+        grad_qk = (rows @ before.mT).mul_(torch.cat((head, head), 2))
+        grad_w = (y @ after.mT).mul_(tail)
         reads = log_pair.sum(-1) + (grad_qk * qk).sum(-1).view(N, M, 2, C).sum(2)
         log_tail = (grad_w * w).sum(-1)
         log_whole = (after * before).sum((-2, -1)).mul_(head[:, :, -1, 0])

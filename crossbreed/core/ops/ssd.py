@@ -211,7 +211,7 @@ class _SSD(torch.autograd.Function):
         v, states = source[:N, ..., :C, :], source[..., C:, :]
         v.view(N, B, H, C, V).copy_(chunk_view(v_BTHV, C))
         reader = torch.empty(N, M, r, C, C + K, dtype=dtype, device=k.device)
-        raw = q @ k.mT.contiguous()
+        raw = q @ k.mT
         torch.mul(raw, pair, out=reader[..., :C])
         torch.mul(q, head, out=reader[..., C:])
         step = None
@@ -259,7 +259,7 @@ class _SSD(torch.autograd.Function):
             torch.addcmul(grad_source[n, ..., C:, :], grad_states[n + 1], whole[n], out=grad_states[n])
         after = grad_states[1:]
         grad_v = (new_k @ after).add_(grad_source[..., :C, :])
-        grad_reader = grad_o @ source[:N].mT.contiguous()
+        grad_reader = grad_o @ source[:N].mT
         grad_scores, grad_old_q = grad_reader[..., :C], grad_reader[..., C:]
         grad_skip = None
         if ctx.skips:
@@ -272,7 +272,7 @@ class _SSD(torch.autograd.Function):
         own = log_pair.diagonal(dim1=-2, dim2=-1).clone()
         log_pair.diagonal(dim1=-2, dim2=-1).zero_()
         writes = log_pair.sum(-2)
-        grad_new_k = v @ after.mT.contiguous()
+        grad_new_k = v @ after.mT
         log_tail = (grad_new_k * k).sum(-1).mul_(tail.squeeze(-1))
         grad_new_k.mul_(tail)
         if step is None:

@@ -1,0 +1,56 @@
+"""The fused gated norm against its two steps."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.norm import gated_rms_norm
+
+
+def in_two_steps(x, gate, weight, eps=1e-5):
+    return F.rms_norm(x * F.silu(gate), x.shape[-1:], weight, eps)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 24), (2, 3, 4, 7), (1, 1)])
+def test_values_and_gradients_equal_the_two_steps(shape):
+    random = torch.Generator().manual_seed(0)
+    x, gate, grad = (torch.randn(*shape, generator=random, dtype=torch.float64) for _ in range(3))
+    gate = torch.stack((gate, gate), -1)[..., 0]  # strided, like a slice of a projection
+    leaves = [
+        t.requires_grad_() for t in (x, gate, torch.randn(shape[-1], generator=random, dtype=torch.float64))
+    ]
+    for eps in (1e-5, 0.5):
+        y, wanted = gated_rms_norm(*leaves, eps), in_two_steps(*leaves, eps)
+        torch.testing.assert_close(y, wanted)
+        torch.testing.assert_close(
+            torch.autograd.grad(y, leaves, grad), torch.autograd.grad(wanted, leaves, grad)
+        )
+
+
+def test_numerical_gradients_agree():
+    leaves = [
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 3), (2, 3), (3,))
+    ]
+    assert torch.autograd.gradcheck(gated_rms_norm, leaves)
+
+
+def test_inputs_are_left_alone_and_zero_stays_finite():
+    x, gate, weight = torch.zeros(3, 8), torch.zeros(3, 8), torch.ones(8)
+    leaves = [t.clone().requires_grad_() for t in (x, gate, weight)]
+    gated_rms_norm(*leaves).sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(leaves, (x, gate, weight), strict=True))
+    assert all(t.grad.isfinite().all() for t in leaves)
+
+
+def test_bf16_is_computed_in_fp32_and_rounded_once():
+    x, gate = torch.randn(2, 4, 64).bfloat16(), torch.randn(2, 4, 64).bfloat16()
+    weight = torch.randn(64)
+    y = gated_rms_norm(x, gate, weight)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, gated_rms_norm(x.float(), gate.float(), weight).bfloat16())
+
+
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(ConfigError, match="gate must be shaped like x"):
+        gated_rms_norm(torch.ones(2, 4), torch.ones(2, 3), torch.ones(4))
