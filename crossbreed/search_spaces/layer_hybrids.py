@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from crossbreed.core.contracts.space import Choices, Draw, Floats, Integers, Range, SearchSpace, Setting
 from crossbreed.core.genome import Architecture, Block, DepthPolicy, Params, Router, Stage, Sublayer
-from crossbreed.search_spaces.menu import Menu, drawn, holds_readers, menu, options, segments, sizes, usual
+from crossbreed.search_spaces.menu import Menu, holds_readers, menu, options, reaches, segments, sizes, usual
 
 NONE = "none"
 PLAIN_CHANNEL = "swiglu"
 """The channel mixer that family labels leave unsaid."""
+HEAD_WIDTH = 32
+"""Model width per head of starting points: few and wide heads, since recall needs wide keys and budgets narrow them."""
 CONVOLUTION = {"width": 4}
 """Given to every sequence mixer that has none by default, so that no family wins by owning the only convolution."""
 
@@ -33,7 +35,7 @@ class LayerHybrids(SearchSpace):
         ``readers``, and the plugins' own ranges under their site and name."""
         allowed = self._menu(setting)
         depth, layers = self._depth(draw, setting, allowed)
-        share = self.config.layers / (layers * depth.repeats)
+        target = self._target(setting.d_model, layers, depth.repeats)
         mixers = [draw.choose(f"layer{i}.sequence", allowed.sequence) for i in range(layers)]
         channel = draw.choose("channel", allowed.channel) if allowed.channel else None
         multi = any(m in allowed.multi for m in mixers)
@@ -42,11 +44,11 @@ class LayerHybrids(SearchSpace):
         gate = None
         if allowed.gates and any(m in allowed.growing for m in mixers):
             gate = self._router(draw, setting, "gate", (NONE, *allowed.gates))
-        params = {m: self._params(draw, setting, m, share, readers) for m in dict.fromkeys(mixers)}
-        tail = () if channel is None else (self._sublayer(draw, setting, channel, share),)
+        heads = {m: self._sequence(draw, setting, m, target, readers) for m in dict.fromkeys(mixers)}
+        tail = () if channel is None else (self._channel(draw, setting, channel, target),)
         blocks: list[Block] = []
         for mixer in mixers:
-            head = Sublayer(mixer=mixer, params=params[mixer])
+            head = heads[mixer]
             if gate is not None and mixer in allowed.growing:
                 blocks.append(Block(sublayers=(head,), gate=gate))
                 blocks += [Block(sublayers=tail)] if tail else []
@@ -151,26 +153,47 @@ class LayerHybrids(SearchSpace):
         }
         return Router(name=name, params=params)
 
-    def _params(self, draw: Draw, setting: Setting, mixer: str, share: float, readers: list[str]) -> Params:
-        """Settings of a sequence mixer: drawn ones, starting sizes, a short convolution and its readers."""
-        descriptor = setting.parts.descriptor("mixer", mixer)
+    def _target(self, d_model: int, layers: int, repeats: int) -> Target:
+        """Parameters to start from. ``config.layers`` Transformer layers of 4 D^2 and 8 D^2 are spread over the layers:
+        a token uses them once, however often a layer runs, and what one run cannot use is stored."""
+        share = self.config.layers / (layers * repeats)
+        whole = 12 * d_model**2 * self.config.layers / layers
+        sequence = 4 * d_model**2 * min(1.0, share)
+        return Target(sequence, 8 * d_model**2 * share, whole - sequence)
+
+    def _sequence(
+        self, draw: Draw, setting: Setting, mixer: str, target: Target, readers: list[str]
+    ) -> Sublayer:
+        """A sequence mixer with drawn settings, starting sizes, a short convolution and its readers."""
+        parts = setting.parts
         params = self._drawn(draw, setting, mixer)
-        params |= sizes(setting.parts, mixer, setting.d_model, share)
-        fields = descriptor.config.model_fields
+        fields = parts.descriptor("mixer", mixer).config.model_fields
         if "short_conv" in fields and fields["short_conv"].default is None:
             params["short_conv"] = dict(CONVOLUTION)
-        if holds_readers(setting.parts, mixer):
+        if holds_readers(parts, mixer):
             params["readers"] = list(readers)
-        return params
+        params |= sizes(parts, mixer, params, setting.d_model, target.sequence, target.sequence)
+        return Sublayer(mixer=mixer, params=params)
 
-    def _sublayer(self, draw: Draw, setting: Setting, mixer: str, share: float) -> Sublayer:
-        params = self._drawn(draw, setting, mixer) | sizes(setting.parts, mixer, setting.d_model, share)
+    def _channel(self, draw: Draw, setting: Setting, mixer: str, target: Target) -> Sublayer:
+        params = self._drawn(draw, setting, mixer)
+        params |= sizes(
+            setting.parts, mixer, params, setting.d_model, target.channel_active, target.channel_stored
+        )
         return Sublayer(mixer=mixer, params=params)
 
     def _drawn(self, draw: Draw, setting: Setting, mixer: str) -> Params:
+        """A mixer's settings, as drawn from all its ranges but those of dimensions that a budget moves."""
         descriptor = setting.parts.descriptor("mixer", mixer)
-        ranges = drawn(descriptor.ranges, descriptor.free)
-        return {param: _draw(draw, f"{mixer}.{param}", legal) for param, legal in ranges.items()}
+        found: Params = {}
+        for param, legal in descriptor.ranges.items():
+            if param in descriptor.free:
+                continue
+            if param == "window" and not isinstance(legal, Floats):
+                legal = Choices(tuple(reaches(options(legal), setting.length)))
+            if not isinstance(legal, Choices) or legal.values:
+                found[param] = _draw(draw, f"{mixer}.{param}", legal)
+        return found
 
     def _complete(self, point: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
         """A point with every further draw that it leads to, at the plugins' own defaults where a range holds them."""
@@ -180,6 +203,8 @@ class LayerHybrids(SearchSpace):
             *[("depth", d, f"depth.{d}") for d in setting.depth],
             *[("router", r, f"{site}.{r}") for r in setting.routers for site in ("gate", "mode")],
         ):
+            if kind == "mixer":
+                preferred.setdefault(f"{prefix}.heads", max(1, setting.d_model // HEAD_WIDTH))
             if kind == "depth":
                 preferred.setdefault(f"{prefix}.repeats", max(2, self.config.layers))
             ranges = parts.descriptor(kind, name).ranges  # type: ignore[arg-type]
@@ -188,6 +213,14 @@ class LayerHybrids(SearchSpace):
         draw = FirstChoice(preferred)
         self.propose(draw, setting)
         return draw.drawn
+
+
+class Target(NamedTuple):
+    """Parameters that one run of a sequence mixer and of a channel mixer start from; stored: all of the channel mixer."""
+
+    sequence: float
+    channel_active: float
+    channel_stored: float
 
 
 class FirstChoice:

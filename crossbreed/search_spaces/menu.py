@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,12 +12,13 @@ from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.space import Floats, Integers, Range, Setting
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ledger import Cost, Shape
+from crossbreed.core.genome import Params
+from crossbreed.core.ledger import Cost, Phase, Shape
 
-BASE_WIDTH = 64
-"""Width at which mixers' default sizes are meant."""
-LARGEST_HEAD_FACTOR = 4
-"""Heads grow with the width up to this many times their default size; beyond, their number grows."""
+FACTORS = tuple(2.0 ** (i / 2) for i in range(-8, 13))
+"""Scales tried on default sizes."""
+STORED_ONLY = 0.25
+"""A param that adds to the active parameters less than this share of what it stores is one that stores."""
 SHORT, LONG = 64, 4096
 """Context lengths between which the read cost of a mixer that looks back at every token grows."""
 
@@ -27,7 +29,7 @@ class Menu:
 
     growing / constant: single sequence mixers whose decoding read grows with the context, or does not.
     multi: sequence mixers that hold several readers; only listed if a mode router and a pair of readers are allowed.
-    pairs: readers for them, cheapest first.
+    pairs: readers for them, the reader that decodes cheapest first; the pair that trains cheapest first.
     dense / sparse: channel mixers that use all their weights for every token, or store more.
     """
 
@@ -55,7 +57,9 @@ def menu(setting: Setting) -> Menu:
     parts = setting.parts
     on_axis: dict[str, list[str]] = {"sequence": [], "channel": [], "depth": []}
     for name in setting.mixers:
-        on_axis[parts.descriptor("mixer", name).capabilities.axis].append(name)
+        able = parts.descriptor("mixer", name).capabilities
+        if able.causal:
+            on_axis[able.axis].append(name)
     several = [m for m in on_axis["sequence"] if holds_readers(parts, m)]
     single = [m for m in on_axis["sequence"] if m not in several]
     read = {m: [_read(parts, m, setting.d_model, tokens) for tokens in (SHORT, LONG)] for m in single}
@@ -65,6 +69,8 @@ def menu(setting: Setting) -> Menu:
     pairs = list(combinations(readers, 2))
     # A constant reader beside a growing one is what a mode is for; other pairs only where there is no such pair.
     pairs = [(a, b) for a, b in pairs if (a in growing) != (b in growing)] or pairs
+    work = {m: _training(parts, m, setting.d_model, setting.length) for m in readers}
+    pairs.sort(key=lambda pair: work[pair[0]] + work[pair[1]])
     modes = _able(setting, "mode", 2)
     sparse = [c for c in on_axis["channel"] if _stores_more(parts, c, setting.d_model)]
     found = Menu(
@@ -96,33 +102,45 @@ def holds_readers(parts: Parts, mixer: str) -> bool:
     return "readers" in parts.descriptor("mixer", mixer).config.model_fields
 
 
-def sizes(parts: Parts, mixer: str, d_model: int, share: float) -> dict[str, int]:
-    """Starting sizes of a mixer's free params at a width: defaults scaled from the base width, on their legal grids.
+def sizes(
+    parts: Parts, mixer: str, params: Params, d_model: int, active: float, stored: float
+) -> dict[str, int]:
+    """Starting values of a mixer's free params, on their grids, so that it has about the wanted parameters.
 
-    ``share``: how many layers' worth of FLOPs one run of the mixer may spend. Experts are the more the less a run may
-    spend, since a run's weights then have to be shared by more runs.
+    The params that widen the mixer are scaled together until a token uses ``active`` parameters; those that only store
+    more (experts) until ``stored`` are kept. A budget then has room to both sides of the start.
     """
     descriptor = parts.descriptor("mixer", mixer)
-    defaults = parts.config("mixer", mixer, {})
-    width = d_model / BASE_WIDTH
-    per_head = min(width, LARGEST_HEAD_FACTOR)
-    found = {}
-    for name, legal in descriptor.free.items():
-        default = getattr(defaults, name)
-        if not isinstance(default, int):
+    config = parts.config("mixer", mixer, params)
+    start = {p: getattr(config, p) for p in descriptor.free if isinstance(getattr(config, p), int)}
+    values = {p: options(descriptor.free[p]) for p in start}
+
+    def scaled(names: list[str], factor: float) -> dict[str, int]:
+        wanted = {p: start[p] * (factor if p in names else 1.0) for p in start}
+        return {p: min(values[p], key=lambda v: (abs(v - wanted[p]), v)) for p in start}
+
+    def count(point: dict[str, int]) -> Cost | None:
+        try:
+            return _cost(parts, mixer, d_model, SHORT, {**params, **point})
+        except ConfigError:
+            return None
+
+    def closest(names: list[str], wanted: float, field: str) -> dict[str, int]:
+        found = [(scaled(names, factor), count(scaled(names, factor))) for factor in FACTORS]
+        legal = [(abs(math.log(getattr(c, field) / wanted)), i) for i, (_, c) in enumerate(found) if c]
+        return found[min(legal)[1]][0] if legal and names else start
+
+    widening: list[str] = []
+    storing: list[str] = []
+    here = count(scaled([], 1.0))
+    for param in start:
+        there = count({**scaled([], 1.0), **scaled([param], 2.0)})
+        if here is None or there is None or there.parameters == here.parameters:
             continue
-        if name.endswith("_size"):
-            wanted = default * per_head
-        elif name == "heads":
-            wanted = default * max(1.0, width / LARGEST_HEAD_FACTOR)
-        elif name == "hidden":
-            wanted = default * width * share
-        elif name == "experts":
-            wanted = default / share
-        else:
-            wanted = default
-        found[name] = min(options(legal), key=lambda v: (abs(v - wanted), v))
-    return found
+        used = (there.active_parameters - here.active_parameters) / (there.parameters - here.parameters)
+        (storing if used < STORED_ONLY else widening).append(param)
+    start = closest(widening, active, "active_parameters")
+    return closest(storing, stored, "parameters")
 
 
 def options(legal: Range) -> list[Any]:
@@ -130,6 +148,11 @@ def options(legal: Range) -> list[Any]:
     if isinstance(legal, Floats):
         raise ConfigError(f"a free dimension needs a finite range, got {legal}.")
     return list(legal.values()) if isinstance(legal, Integers) else list(legal.values)
+
+
+def reaches(values: Iterable[int | None], length: int) -> list[int | None]:
+    """Windows that differ at a length: shorter than it, or none at all."""
+    return [v for v in values if v is None or v < length]
 
 
 def segments(values: Iterable[int], length: int, feedback: bool) -> list[int]:
@@ -153,11 +176,6 @@ def usual(parts: Parts, kind: Any, name: str, ranges: Mapping[str, Range]) -> di
     return found
 
 
-def drawn(ranges: Mapping[str, Range], skip: Iterable[str]) -> dict[str, Range]:
-    """The ranges a space draws from: all but those a budget moves."""
-    return {name: legal for name, legal in ranges.items() if name not in skip}
-
-
 def _able(setting: Setting, kind: SiteKind, choices: int) -> tuple[str, ...]:
     found = []
     for name in setting.routers:
@@ -168,15 +186,27 @@ def _able(setting: Setting, kind: SiteKind, choices: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _cost(parts: Parts, mixer: str, d_model: int, tokens: int) -> Cost:
-    config = parts.config("mixer", mixer, {})
-    shape = Shape(tokens=tokens, phase="decode")
+def _cost(
+    parts: Parts,
+    mixer: str,
+    d_model: int,
+    tokens: int,
+    params: Params | None = None,
+    phase: Phase = "decode",
+) -> Cost:
+    config = parts.config("mixer", mixer, params or {})
+    shape = Shape(tokens=tokens, phase=phase)
     cost: Cost = parts.factory("mixer", mixer).cost(config, d_model, shape, 1, parts)
     return cost
 
 
 def _read(parts: Parts, mixer: str, d_model: int, tokens: int) -> float:
     return _cost(parts, mixer, d_model, tokens).reads[0].forward
+
+
+def _training(parts: Parts, mixer: str, d_model: int, tokens: int) -> float:
+    cost = _cost(parts, mixer, d_model, tokens, phase="train")
+    return cost.write.training + sum(read.training for read in cost.reads)
 
 
 def _stores_more(parts: Parts, mixer: str, d_model: int) -> bool:

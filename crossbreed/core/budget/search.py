@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import optuna
 
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.certificate import Path
@@ -17,12 +16,15 @@ from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Ledger
 
 Point = tuple[int, ...]
+Score = tuple[float, float, float]
 
 ENUMERATE_UP_TO = 4_000
 """Points of a grid small enough to be searched exactly where descent stalls."""
 FINEST = 1e-3
 """Scale of residuals whose tolerance is smaller than this, so that a tolerance of 0 can be searched."""
 SECANT_STEPS = 8
+PROBES = 9
+"""Values tried at once along a dimension."""
 REACH = 3
 """Grid steps to each side in which descent moves two dimensions at once."""
 OPTUNA_TRIALS = 160
@@ -42,6 +44,7 @@ class GridSearch:
         self.rules = [(q, budget.target(q), t, True) for q, t in budget.match.items()]
         self.rules += [(q, budget.target(q), t, False) for q, t in budget.cap.items()]
         self._residuals: dict[Point, tuple[float, ...] | None] = {}
+        self._scores: dict[Point, Score] = {}
 
     def ledger(self, point: Point) -> Ledger:
         return self.cost_model.estimate(self.plan.at(point), self.shape)
@@ -59,8 +62,18 @@ class GridSearch:
                 )
         return self._residuals[point]
 
-    def score(self, point: Point) -> tuple[float, float, float]:
-        """Minimised in this order: how far outside tolerances, how far from targets, how far from the proposal."""
+    def score(self, point: Point) -> Score:
+        """Minimised in this order: how far outside tolerances, how far outside half of them, how far from the proposal.
+
+        Half a tolerance is close enough to prefer the proposed shape over a closer fit, and leaves the other half to the
+        rates that training will realise.
+        """
+        score = self._scores.get(point)
+        if score is None:
+            score = self._scores[point] = self._score(point)
+        return score
+
+    def _score(self, point: Point) -> Score:
         found = self.residuals(point)
         if found is None:
             return NOWHERE
@@ -69,7 +82,7 @@ class GridSearch:
             scale = max(tolerance, FINEST)
             distance = abs(residual) if two_sided else residual
             outside += (max(0.0, distance - tolerance) / scale) ** 2
-            off += (residual / scale) ** 2 if two_sided else 0.0
+            off += (max(0.0, distance - tolerance / 2) / scale) ** 2 if two_sided else 0.0
         moved = sum(
             abs(math.log(value / d.start)) for value, d in zip(point, self.plan.dimensions, strict=True)
         )
@@ -150,10 +163,11 @@ class GridSearch:
         return aim_Q, slopes_QN
 
     def _descent(self, point: Point) -> Iterator[Point]:
-        """Whole lines through the best point, one dimension at a time; where they stall, planes of two nearby."""
+        """Lines through the best point, one dimension at a time; where they stall, planes of two nearby."""
         while True:
             before = point
-            for moves in (self._lines, self._planes):
+            # Planes are for reaching the budget, not for coming closer to the proposal within it.
+            for moves in (self._lines, self._planes) if self.score(point)[1] else (self._lines,):
                 for candidate in moves(point):
                     if self.score(candidate) < self.score(point):
                         point = candidate
@@ -164,9 +178,17 @@ class GridSearch:
                 return
 
     def _lines(self, point: Point) -> Iterator[Point]:
+        """Along each dimension: evenly spaced values, then ever closer ones around the best, then all near it."""
         for axis, grid in enumerate(self.grids):
-            for value in grid:
-                yield (*point[:axis], value, *point[axis + 1 :])
+            line = [(*point[:axis], value, *point[axis + 1 :]) for value in grid]
+            low, high = 0, len(line) - 1
+            while high - low > 2 * PROBES:
+                gap = (high - low) / (PROBES - 1)
+                probes = [low + round(i * gap) for i in range(PROBES)]
+                yield from (line[i] for i in probes)
+                best = min(range(PROBES), key=lambda i: self.score(line[probes[i]]))
+                low, high = probes[max(best - 1, 0)], probes[min(best + 1, PROBES - 1)]
+            yield from line[low : high + 1]
 
     def _planes(self, point: Point) -> Iterator[Point]:
         for a, b in itertools.combinations(range(len(self.grids)), 2):
@@ -182,6 +204,9 @@ class GridSearch:
 
     def _sampled(self, best: Point) -> Iterator[Point]:
         """Points proposed by Optuna's tree-structured Parzen estimator with a fixed seed."""
+        # Imported here, since most searches end before it and it is slow to import.
+        import optuna
+
         before = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
