@@ -160,7 +160,8 @@ class SequenceMixer(Mixer, nn.Module):
             q_BTC = _for_rows(x_BTD, self.projection.weight[first : first + p.query_width], read_BT)
         if p.q_activation == "silu":
             q_BTC = F.silu(q_BTC)
-        return q_BTC.unflatten(-1, (p.heads.query_heads, p.heads.key_size))
+        q_BTQK: Tensor = q_BTC.unflatten(-1, (p.heads.query_heads, p.heads.key_size))
+        return q_BTQK
 
     def _turn(self, x_BTGK: Tensor, context: Context) -> Tensor:
         assert self.plan.rotary is not None
