@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from crossbreed import __version__
+from crossbreed.cli.compare import compare
 from crossbreed.cli.doctor import doctor
 from crossbreed.cli.front import front
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
 from crossbreed.cli.options import examples
 from crossbreed.cli.plugins import plugins
+from crossbreed.cli.search import search
 from crossbreed.cli.show import show
 from crossbreed.cli.study import study
 from crossbreed.cli.tasks import tasks
@@ -54,6 +56,19 @@ app.command(
         "crossbreed match 3f9a2c --budget budget.yaml --out matched.yaml",
     )
 )(match)
+app.command(
+    epilog=examples(
+        "crossbreed search study.yaml --plan",
+        "crossbreed search study.yaml --plugin my_router.py",
+        "crossbreed search study.yaml --executor inline --deterministic --json",
+    )
+)(search)
+app.command(
+    epilog=examples(
+        "crossbreed compare a.yaml b.yaml --budget study.yaml --seeds 3",
+        "crossbreed compare 3f9a2c 81be04 --budget study.yaml --match",
+    )
+)(compare)
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )

@@ -69,19 +69,11 @@ def print_front(
     as_json: bool = False,
 ) -> None:
     """The front, or every candidate, as a table or as JSON on stdout."""
-    from crossbreed.cli.fronts import as_data, candidate_table, keys_as_data
+    from crossbreed.cli.fronts import candidate_table, front_data
 
     shown = [c for c in found if everything or c.on_front]
     if as_json:
-        print_json(
-            "front",
-            {
-                "study": name,
-                "objectives": dict(objectives.directions),
-                "speed_keys": keys_as_data(objectives),
-                "candidates": as_data(shown, objectives),
-            },
-        )
+        print_json("front", front_data(name, shown, objectives))
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"

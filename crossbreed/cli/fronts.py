@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rich.markup import escape
@@ -15,6 +15,12 @@ from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives
 
+COST: list[str | tuple[str, str]] = [
+    ("parameters", "right"),
+    ("train FLOPs/token", "right"),
+    ("memory", "right"),
+    "residuals (realised where they differ)",
+]
 HEADINGS = {
     "decode_tokens_per_s": "decode tokens/s",
     "prefill_tokens_per_s": "prefill tokens/s",
@@ -22,9 +28,15 @@ HEADINGS = {
 
 
 def candidate_table(
-    candidates: Iterable[Candidate], objectives: Objectives, title: str, mark_front: bool = False
+    candidates: Iterable[Candidate],
+    objectives: Objectives,
+    title: str,
+    *,
+    mark_front: bool = False,
+    cost: bool = True,
 ) -> Table:
-    """One line a candidate, best first; ``mark_front`` stars members of the front and adds states."""
+    """One line a candidate, best first. ``mark_front`` stars members of the front and adds states; without ``cost`` the
+    ledger's numbers and residuals are left out (candidates need none then)."""
     made = table(
         title,
         [
@@ -32,29 +44,33 @@ def candidate_table(
             "family",
             *(HEADINGS.get(name, name) for name in objectives.names),
             ("seeds", "right"),
-            ("parameters", "right"),
-            ("train FLOPs/token", "right"),
-            ("memory", "right"),
-            "residuals (realised where they differ)",
+            *(COST if cost else []),
             *(["state"] if mark_front else []),
         ],
         caption=caption(objectives),
     )
     for candidate in by_score(candidates, objectives):
-        row, ledger = candidate.row, candidate.row.ledger or {}
+        row = candidate.row
         star = "*" if mark_front and candidate.on_front else ""
         made.add_row(
             f"{star}{row.number}",
             escape(row.family),
             *(objective_words(candidate, name) for name in objectives.names),
             str(len(candidate.done)),
-            si(ledger.get("parameters"), 4),
-            si(ledger.get("training_flops_per_token"), 4),
-            size(ledger.get("memory_bytes")),
-            residual_words(candidate),
+            *(_cost_words(candidate) if cost else []),
             *([escape(row.state)] if mark_front else []),
         )
     return made
+
+
+def _cost_words(candidate: Candidate) -> list[str]:
+    ledger = candidate.row.ledger or {}
+    return [
+        si(ledger.get("parameters"), 4),
+        si(ledger.get("training_flops_per_token"), 4),
+        size(ledger.get("memory_bytes")),
+        residual_words(candidate),
+    ]
 
 
 def by_score(candidates: Iterable[Candidate], objectives: Objectives) -> list[Candidate]:
@@ -123,7 +139,7 @@ def caption(objectives: Objectives) -> str:
     return escape("\n".join(lines))
 
 
-def as_data(candidates: Sequence[Candidate], objectives: Objectives) -> list[dict[str, Any]]:
+def as_data(candidates: Iterable[Candidate], objectives: Objectives) -> list[dict[str, Any]]:
     """Candidates as plain data for ``--json``, best first; unknown numbers are null."""
     return [
         {
@@ -152,7 +168,14 @@ def as_data(candidates: Sequence[Candidate], objectives: Objectives) -> list[dic
     ]
 
 
-def keys_as_data(objectives: Objectives) -> dict[str, dict[str, Any]]:
-    """Speed -> the key under which it was measured."""
-    names = ("phase", "batch", "tokens", "dtype", "device", "policy", "compiled")
-    return {name: dict(zip(names, key, strict=True)) for name, key in objectives.keys.items()}
+def front_data(study: str, candidates: Iterable[Candidate], objectives: Objectives) -> dict[str, Any]:
+    """Candidates with what their numbers mean, as they stand in ``--json`` objects."""
+    return {
+        "study": study,
+        "objectives": dict(objectives.directions),
+        "speed_keys": {name: dict(zip(KEY, key, strict=True)) for name, key in objectives.keys.items()},
+        "candidates": as_data(candidates, objectives),
+    }
+
+
+KEY = ("phase", "batch", "tokens", "dtype", "device", "policy", "compiled")

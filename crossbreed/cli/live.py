@@ -40,7 +40,7 @@ class SearchView:
         self._live: Live | None = None
         self._said = ""
         self._said_at = -PLAIN_SECONDS
-        self._ended = -1
+        self._key: tuple[bool, int] | None = None
 
     def __enter__(self) -> SearchView:
         if self.console.is_terminal:
@@ -73,18 +73,20 @@ class SearchView:
             f"{duration(progress.elapsed_s)} elapsed",
             f"{duration(progress.eta_s)} left",
         )
+        objectives = self.objectives.over([c.row for c in progress.candidates])
         running = ", ".join(progress.running) or "-"
-        front = candidate_table(progress.front, self.objectives, "Front so far")
+        front = candidate_table(progress.front, objectives, "Front so far", cost=False)
         return Group(head, Text(states_words(progress)), Text(f"running: {running}"), front)
 
     def _say(self, progress: Progress) -> None:
         text = f"{progress.activity}: {progress.trials}/{progress.trial_limit} candidates, {states_words(progress)}"
         text += f"; {len(progress.front)} on the front"
         ended = sum(count for state, count in progress.states.items() if state not in ORDER[:-1])
-        due = self._clock() - self._said_at >= PLAIN_SECONDS or ended != self._ended
+        key = (progress.activity == "stopping", ended)
+        due = self._clock() - self._said_at >= PLAIN_SECONDS or key != self._key
         if text == self._said or not due:
             return
-        self._said, self._said_at, self._ended = text, self._clock(), ended
+        self._said, self._said_at, self._key = text, self._clock(), key
         pace = f"{si(progress.tokens_per_s)} tokens/s, {duration(progress.eta_s)} left"
         self.console.print(f"[{duration(progress.elapsed_s)}] {text}; {pace}", markup=False)
 
