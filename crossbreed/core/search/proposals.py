@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +23,8 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState
 
-from crossbreed.core.contracts.space import SearchSpace, Setting
-from crossbreed.core.errors import UnknownName
+from crossbreed.core.contracts.space import Draw, SearchSpace, Setting
+from crossbreed.core.errors import CrossbreedError, PluginError, UnknownName
 from crossbreed.core.genome import Architecture
 from crossbreed.core.search.draws import Domain, Fixed, Grid, Options, Recorder, joined
 from crossbreed.core.search.front import Direction
@@ -85,12 +85,14 @@ class Proposer:
 
     def starting_points(self) -> list[Proposal]:
         """The space's starting points in order, each with all its answers filled in."""
-        return [self.replay(draws, "start") for draws in self.space.starting_points(self.setting)]
+        return [
+            self.replay(draws, "start") for draws in self._asked(self.space.starting_points, self.setting)
+        ]
 
     def replay(self, draws: dict[str, Any], origin: str = "replay") -> Proposal:
         """The proposal that ``draws`` lead to. Raises ConfigError when an answer is no option any more."""
         draw = Fixed(values=draws)
-        architecture = self.space.propose(draw, self.setting)
+        architecture = self._propose(draw)
         self._learn(draw)
         return Proposal(architecture, draw.answers, origin)
 
@@ -103,18 +105,33 @@ class Proposer:
             study = self._study(history, int(seed.generate_state(1)[0]))
             draw = _Sampled(study.ask(), self._domains, np.random.default_rng(seed))
             try:
-                architecture = self.space.propose(draw, self.setting)
+                architecture = self._propose(draw)
             except _Grown:
                 # Domains only grow and are finite in number, so this ends.
                 self._learn(draw)
                 continue
             return Proposal(architecture, draw.answers, "sampler")
 
+    def _propose(self, draw: Draw) -> Architecture:
+        architecture: Architecture = self._asked(self.space.propose, draw, self.setting)
+        return architecture
+
+    def _asked(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """What the space answers; a fault of its own is named as one."""
+        try:
+            return method(*arguments)
+        except (CrossbreedError, _Grown):
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"search space {type(self.space).__name__} raised {type(error).__name__} while proposing: {error}"
+            ) from error
+
     def _learn_past(self, past: Past) -> None:
         key = json.dumps(past.draws, sort_keys=True)
         if key not in self._learned:
             draw = Fixed(values=past.draws, strict=False)
-            self.space.propose(draw, self.setting)
+            self._propose(draw)
             self._learn(draw)
             self._learned.add(key)
 

@@ -1,0 +1,432 @@
+"""The driver over a real database, with workers whose results are written down: order, states, rungs, recovery."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossbreed.core.errors import PluginError, StudyBusy
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
+from crossbreed.core.lab.job import Job
+from crossbreed.core.lab.records import Evaluated, Finished, Record
+from crossbreed.core.ledger import Ledger
+from crossbreed.core.search.candidates import Candidate, Objectives, read
+from crossbreed.core.search.driver import DriverOptions
+from crossbreed.core.search.executors.base import Lost, Report, Spool
+from crossbreed.core.search.progress import Progress
+from crossbreed.storage import Driver as Process
+from crossbreed.storage import Repository
+from crossbreed.storage.rows import CandidateRow
+from tests.core.search import material
+from tests.core.search.material import Scripted, drive, plugin, records_of, setting, toy_registry, width_of
+
+
+@pytest.fixture(scope="module")
+def toys() -> Registry:
+    return toy_registry()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "study.db"
+
+
+def by_number(repository: Repository, study_id: int) -> dict[int, CandidateRow]:
+    return {row.number: row for row in repository.candidates(study_id)}
+
+
+def candidates(repository: Repository, study_id: int, toys: Any = None) -> list[Candidate]:
+    objectives = Objectives({"score": "max", "decode_tokens_per_s": "max"})
+    return read(repository.candidates(study_id), objectives)
+
+
+def test_a_search_trains_starts_then_samples_and_confirms_its_front(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+    end, repository, study = drive(database, setting(toys), executor)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert executor.ended
+    assert [r.origin for r in rows.values()] == ["reference", "start", "start", "sampler", "sampler"]
+    assert [r.family for r in rows.values()][:3] == ["width 32", "width 8", "width 16"]
+    assert {s.state for r in rows.values() for s in r.seeds} == {"done"}
+    front = [c for c in candidates(repository, study) if c.on_front]
+    # Wider is better and slower, so every width is on the front, with three seeds and intervals.
+    assert {c.row.number for c in front} == set(rows)
+    assert all(len(c.done) == 3 and c.intervals["score"] for c in front)
+    assert repository.driver(study) is None
+
+
+def test_profiles_run_alone_and_in_a_row(database: Path, toys: Registry) -> None:
+    executor = Scripted(slots=3)
+    drive(database, setting(toys, search={"trials": 5, "profile_after": 2}), executor)
+    for jobs in executor.together:
+        assert len(jobs) == 1 or not any("profile" in job.phases for job in jobs)
+    kinds = "".join("p" if "profile" in job.phases else "t" for job in executor.log)
+    assert "pp" in kinds
+    assert kinds.count("p") == kinds.count("t")
+
+
+def test_dominated_candidates_keep_one_seed(database: Path, toys: Registry) -> None:
+    def best_is_32(job: Job) -> tuple[float, float]:
+        return (0.9, 100.0) if width_of(job) == 32 else (0.1 + 0.001 * width_of(job), 50.0)
+
+    _, repository, study = drive(database, setting(toys), Scripted(best_is_32))
+    rows = by_number(repository, study)
+    seeds = {r.number: len(r.seeds) for r in rows.values()}
+    assert seeds == {0: 3, 1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_an_infeasible_candidate_is_stored_with_its_reason_and_not_trained(
+    database: Path, toys: Registry
+) -> None:
+    tight = setting(
+        toys, budget={"match": {"non_embedding_parameters": "0.01%"}, "cap": {"memory_bytes": "0.01%"}}
+    )
+    _, repository, study = drive(database, tight, Scripted())
+    rows = by_number(repository, study)
+    # The starting points are half and a quarter as wide as the reference, and may at most double.
+    assert rows[1].state == "infeasible"
+    assert rows[1].cause is not None
+    assert rows[1].certificate is not None
+    assert not rows[1].certificate["feasible"]
+    assert rows[1].seeds == ()
+    assert rows[0].state == "done"
+
+
+def test_a_failing_run_is_a_record_and_the_search_goes_on(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+    bad = Finished("failed", "exception: RuntimeError: boom", "Traceback ...")
+    executor.fail = lambda job: bad if width_of(job) == 8 else None
+    end, repository, study = drive(database, setting(toys), executor)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert (rows[1].state, rows[1].cause) == ("failed", "exception: RuntimeError: boom")
+    run = repository.run_by_key("tiny/1/0")
+    assert run.traceback == "Traceback ..."
+    assert not next(c for c in candidates(repository, study) if c.row.number == 1).eligible
+    assert rows[2].state == "done"
+
+
+@pytest.mark.parametrize("state", ["diverged", "out_of_memory"])
+def test_other_endings_keep_their_state_and_are_not_run_again(
+    database: Path, toys: Registry, state: Any
+) -> None:
+    executor = Scripted()
+    executor.fail = lambda job: Finished(state, "why") if width_of(job) == 16 else None
+    _, repository, study = drive(database, setting(toys), executor)
+    assert by_number(repository, study)[2].state == state
+    assert sum(width_of(job) == 16 for job in executor.log) == 1
+
+
+def test_a_candidate_whose_cost_raises_is_a_record(database: Path, toys: Registry) -> None:
+    study_setting = setting(toys, space={"params": {"odd_heads": 2, "starts": [8, 24, 16]}})
+    estimate = study_setting.cost_model.estimate
+
+    def raises_for_two_heads(architecture: Architecture, *rest: Any, **named: Any) -> Ledger:
+        if architecture.sublayers()[0][1].params["heads"] == 2:
+            raise ZeroDivisionError("no cost for 2 heads")
+        return estimate(architecture, *rest, **named)
+
+    study_setting.cost_model.estimate = raises_for_two_heads  # type: ignore[method-assign]
+    end, repository, study = drive(database, study_setting, Scripted())
+    row = by_number(repository, study)[2]
+    assert end == "done"
+    assert (row.state, row.cause) == ("failed", "exception: ZeroDivisionError: no cost for 2 heads")
+    event = next(e for e in repository.events(study) if e.kind == "proposal_failed")
+    assert event.payload["trial"] == 2
+    assert "ZeroDivisionError" in event.payload["traceback"]
+
+
+def test_a_candidate_with_an_illegal_setting_is_a_record(database: Path, toys: Registry) -> None:
+    study_setting = setting(toys, space={"params": {"odd_heads": -1, "starts": [24, 8]}})
+    _, repository, study = drive(database, study_setting, Scripted())
+    row = by_number(repository, study)[1]
+    assert row.state == "failed"
+    assert "heads" in str(row.cause)
+
+
+def test_a_space_that_raises_is_named(database: Path) -> None:
+    broken = material.TOY.replace(
+        "width = draw.choose", "raise KeyError('lost')\n        width = draw.choose"
+    )
+    study_setting = setting(material.Host.load([plugin("toy.py", broken)], third_party=False))
+    with pytest.raises(PluginError, match=r"search space Toy raised KeyError while proposing: 'lost'"):
+        drive(database, study_setting, Scripted())
+
+
+def test_a_lost_worker_is_replaced_three_times_then_given_up(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+    lost = Counter[str]()
+
+    def lose(job: Job) -> Report | None:
+        once, always = job.key == "tiny/1/0", width_of(job) == 16
+        if always or (once and lost[job.key] == 0):
+            lost[job.key] += 1
+            return Lost("the worker died: signal 9")
+        return None
+
+    executor.fail = lose
+    end, repository, study = drive(database, setting(toys), executor)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert rows[1].state == "done"
+    assert rows[2].state == "lost"
+    assert lost["tiny/2/0"] == 3
+    events = [e.payload["cause"] for e in repository.events(study) if e.kind == "worker_lost"]
+    assert events.count("the worker died: signal 9") == 4
+
+
+def test_off_budget_is_measured_and_shown_but_never_on_the_front(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoiled(job: Job, result: Any) -> list[Record]:
+        found = records_of(job, result)
+        if width_of(job) != 8:
+            return found
+        return [material.off_budget(r) if isinstance(r, Evaluated) else r for r in found]
+
+    monkeypatch.setattr(material, "records_of", spoiled)
+    _, repository, study = drive(database, setting(toys), Scripted())
+    found = {c.row.number: c for c in candidates(repository, study)}
+    assert found[1].row.state == "off_budget"
+    assert "+150.00%" in str(found[1].row.cause)
+    assert found[1].means["decode_tokens_per_s"] == pytest.approx(500.0)
+    assert not found[1].on_front
+    assert found[2].on_front
+
+
+def test_interrupted_and_run_again_it_continues_numbering_and_doubles_nothing(
+    database: Path, toys: Registry
+) -> None:
+    first = Scripted()
+
+    def stop_at_seven(job: Job) -> None:
+        if len(first.log) == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    first.before = stop_at_seven
+    before = signal.getsignal(signal.SIGINT)
+    end, repository, study = drive(database, setting(toys), first)
+    assert end == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is before
+    states = repository.run_states(study)
+    assert states.get("leased", 0) + states.get("running", 0) == 0
+    second = Scripted()
+    end, repository, study = drive(database, setting(toys), second)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert list(rows) == [0, 1, 2, 3, 4]
+    assert {s.state for r in rows.values() for s in r.seeds} == {"done"}
+    again = Counter((job.key, job.phases) for job in second.log)
+    assert max(again.values()) == 1
+    uninterrupted = drive(database.with_name("other.db"), setting(toys), Scripted())
+    hashes = [r.hash for r in uninterrupted[1].candidates(uninterrupted[2])]
+    assert hashes == [r.hash for r in rows.values()]
+
+
+def test_a_second_interrupt_ends_at_once(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+
+    def twice(job: Job) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    executor.before = twice
+    with pytest.raises(KeyboardInterrupt):
+        drive(database, setting(toys), executor)
+    assert executor.ended
+    assert drive(database, setting(toys), Scripted())[0] == "done"
+
+
+def test_a_dead_drivers_leases_and_spooled_records_are_taken_up(database: Path, toys: Registry) -> None:
+    study_setting = setting(toys)
+    crash = Scripted()
+
+    def die(job: Job) -> None:
+        raise SystemError("as if the process had been killed")
+
+    crash.before = die
+    with pytest.raises(SystemError):
+        drive(database, study_setting, crash)
+    repository = Repository.open(str(database))
+    study = repository.open_study("tiny").id
+    held = repository.runs(study, ("leased",))
+    assert len(held) == 2
+    spool = Spool(repository.artefacts / "spool" / "tiny")
+    job = next(j for j in crash.log if j.lease == held[0].lease)
+    for record in records_of(job, material.by_width):
+        spool.append(job.lease, record)
+    spool.append("0" * 32, Finished("done"))
+    second = Scripted()
+    end, repository, _ = drive(database, study_setting, second)
+    assert end == "done"
+    assert spool.leases() == []
+    # What the dead worker had finished is only profiled now; the other run is trained.
+    phases = [j.phases for j in second.log if j.key == held[0].key]
+    assert phases == [("profile",)]
+    assert next(j.phases for j in second.log if j.key == held[1].key) == ("train", "evaluate")
+
+
+def test_a_second_driver_is_refused_and_a_dead_one_is_taken_over(database: Path, toys: Registry) -> None:
+    study_setting = setting(toys)
+    repository = Repository.open(str(database))
+    study = repository.create_study("tiny", study_setting.file.as_data()).id
+    here = Process.here()
+    repository.acquire_driver_lease(study, Process("elsewhere", "boot", 7, 1.0))
+    with pytest.raises(StudyBusy, match="process 7 on host 'elsewhere'"):
+        drive(database, study_setting, Scripted())
+    repository.release_driver_lease(
+        study, repository.acquire_driver_lease(study, Process("elsewhere", "boot", 7, 1.0)).token
+    )
+    repository.acquire_driver_lease(study, Process(here.host, here.boot, here.pid, here.started - 100))
+    assert drive(database, study_setting, Scripted())[0] == "done"
+
+
+def test_rungs_promote_the_best_and_prune_the_rest(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+    study_setting = setting(
+        toys,
+        train={"tokens": 4608, "rungs": 2, "reduction": 3.0},
+        search={"trials": 5, "seeds": 1},
+        objectives={"score": "max"},
+    )
+    end, repository, study = drive(database, study_setting, executor)
+    rows = by_number(repository, study)
+    states = Counter(r.state for r in rows.values())
+    assert end == "done"
+    # Decided as results come in, so an early best may go on beside the final best third.
+    assert set(states) == {"done", "pruned"}
+    assert 2 <= states["done"] <= 3
+    widths = {int(r.family.split()[1]): r.state for r in rows.values()}
+    assert all(widths[w] == "done" for w in sorted(widths)[-2:])
+    pruned = next(r for r in rows.values() if r.state == "pruned")
+    assert pruned.cause == "not among the best 1/3 of rung 0"
+    assert pruned.seeds[0].rungs_done == 1
+    lengths = {job.rungs for job in executor.log if "train" in job.phases}
+    assert lengths == {(1536,), (1536, 4608)}
+
+
+def test_a_small_space_ends_in_more_seeds_not_in_a_loop(database: Path, toys: Registry) -> None:
+    small = setting(
+        toys,
+        space={"params": {"widths": [8, 16], "starts": [8, 16]}},
+        search={"trials": 5, "seeds": 1, "repeats": 3},
+    )
+    end, repository, study = drive(database, small, Scripted())
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert len(rows) == 3
+    repeats = [e.payload for e in repository.events(study) if e.kind == "repeat"]
+    assert len(repeats) == 3
+    extra = Counter(p["trial"] for p in repeats)
+    assert {n: len(r.seeds) - 1 for n, r in rows.items() if len(r.seeds) > 1} == dict(extra)
+    # Run again, it remembers that it had nothing new to propose.
+    again = Scripted()
+    assert drive(database, small, again)[0] == "done"
+    assert again.log == []
+
+
+def test_a_study_grows_when_run_again_with_more_trials(database: Path, toys: Registry) -> None:
+    drive(database, setting(toys), Scripted())
+    executor = Scripted()
+    grown = setting(toys, search={"trials": 6}, space={"params": {"widths": list(range(8, 96, 8))}})
+    _, repository, study = drive(database, grown, executor)
+    assert list(by_number(repository, study)) == [0, 1, 2, 3, 4, 5, 6]
+    assert {job.number for job in executor.log} <= {5, 6}
+
+
+def test_runs_of_an_edited_plugin_do_not_pool(database: Path, toys: Registry) -> None:
+    from tests.core.search.routers import COIN
+
+    def with_router(text: str) -> Any:
+        registry = toy_registry(plugin("coin.py", text))
+        gated = material.TOY.replace(
+            'block = {"sublayers": sublayers}', 'block = {"sublayers": sublayers, "gate": {"name": "coin"}}'
+        )
+        return setting(material.Host.load([plugin("toy.py", gated), *registry.files[1:]], third_party=False))
+
+    crash = Scripted()
+
+    def stop(job: Job) -> None:
+        if not crash.stopped:
+            signal.raise_signal(signal.SIGINT)
+
+    crash.before = stop
+    drive(database, with_router(COIN), crash)
+    _, repository, study = drive(database, with_router(COIN + "\n# edited\n"), Scripted())
+    old = [run for run in repository.runs(study) if run.state == "failed"]
+    assert old
+    assert all("plugin of this candidate has changed" in str(run.cause) for run in old)
+    for row in repository.candidates(study):
+        versions = {tuple(sorted(s.identities.items())) for s in row.seeds if s.state == "done"}
+        assert len(versions) <= 1
+
+
+def test_time_is_up_between_jobs_and_the_next_session_goes_on(database: Path, toys: Registry) -> None:
+    end, repository, study = drive(database, setting(toys), Scripted(), DriverOptions(max_hours=1e-9))
+    assert end == "out_of_time"
+    assert repository.run_states(study) == {"queued": 1}
+    assert drive(database, setting(toys), Scripted())[0] == "done"
+
+
+def test_progress_counts_what_happens(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbreed.core.search.driver.PROGRESS_S", 0.0)
+    seen: list[Progress] = []
+    drive(database, setting(toys), Scripted(), DriverOptions(on_progress=seen.append))
+    assert {p.activity for p in seen} == {"training", "profiling"}
+    assert [p.trials for p in seen] == sorted(p.trials for p in seen)
+    assert seen[-1].trials == seen[-1].trial_limit == 4
+    assert seen[-1].eta_s == 0.0
+    assert any(p.running for p in seen)
+    assert len(seen[-1].front) == 5
+
+
+def test_the_reference_point_is_fixed_once(database: Path, toys: Registry) -> None:
+    study_setting = setting(
+        toys, objectives={"score": "max", "decode_tokens_per_s": "max", "memory_bytes": "min"}
+    )
+    _, repository, _ = drive(database, study_setting, Scripted())
+    point = repository.open_study("tiny").reference_point
+    assert point is not None
+    assert point["score"] == pytest.approx(study_setting.task.chance)
+    assert point["decode_tokens_per_s"] == 0.0
+    assert point["memory_bytes"] == 2 * study_setting.budget.target("memory_bytes")
+
+
+def test_a_stolen_lease_ends_the_session(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbreed.core.search.driver.HEARTBEAT_S", 0.01)
+    executor = Scripted()
+    stolen = threading.Event()
+
+    def steal(job: Job) -> None:
+        if not stolen.is_set():
+            stolen.set()
+            thief = Repository.open(str(database))
+            study = thief.open_study("tiny").id
+            held = thief.driver(study)
+            assert held is not None
+            # As another host would after this one fell silent for longer than its lease.
+            thief.acquire_driver_lease(study, held.driver)
+        threading.Event().wait(0.2)
+
+    executor.before = steal
+    with pytest.raises(StudyBusy, match="taken over by another driver"):
+        drive(database, setting(toys), executor)
+    assert executor.stopped
+
+
+def test_rung_checkpoints_are_artefacts(database: Path, toys: Registry) -> None:
+    _, repository, study = drive(database, setting(toys), Scripted())
+    detail = repository.trial_detail(study, 1).runs[0]
+    assert [a.path for a in detail.artefacts] == ["tiny/1/0/rung-0.ckpt"]
+    assert detail.rungs[0].checkpoint == "tiny/1/0/rung-0.ckpt"
