@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -113,11 +114,11 @@ def sizes(
     descriptor = parts.descriptor("mixer", mixer)
     config = parts.config("mixer", mixer, params)
     start = {p: getattr(config, p) for p in descriptor.free if isinstance(getattr(config, p), int)}
-    values = {p: options(descriptor.free[p]) for p in start}
+    values = {p: sorted(options(descriptor.free[p])) for p in start}
 
     def scaled(names: list[str], factor: float) -> dict[str, int]:
         wanted = {p: start[p] * (factor if p in names else 1.0) for p in start}
-        return {p: min(values[p], key=lambda v: (abs(v - wanted[p]), v)) for p in start}
+        return {p: _nearest(values[p], wanted[p]) for p in start}
 
     def count(point: dict[str, int]) -> Cost | None:
         try:
@@ -126,9 +127,10 @@ def sizes(
             return None
 
     def closest(names: list[str], wanted: float, field: str) -> dict[str, int]:
-        found = [(scaled(names, factor), count(scaled(names, factor))) for factor in FACTORS]
+        points = [scaled(names, factor) for factor in FACTORS] if names else []
+        found = [(point, count(point)) for point in points]
         legal = [(abs(math.log(getattr(c, field) / wanted)), i) for i, (_, c) in enumerate(found) if c]
-        return found[min(legal)[1]][0] if legal and names else start
+        return found[min(legal)[1]][0] if legal else start
 
     widening: list[str] = []
     storing: list[str] = []
@@ -174,6 +176,11 @@ def usual(parts: Parts, kind: Any, name: str, ranges: Mapping[str, Range]) -> di
         if inside:
             found[param] = default
     return found
+
+
+def _nearest(ascending: list[int], wanted: float) -> int:
+    at = bisect_left(ascending, wanted)
+    return min(ascending[max(at - 1, 0) : at + 1], key=lambda v: abs(v - wanted))
 
 
 def _able(setting: Setting, kind: SiteKind, choices: int) -> tuple[str, ...]:
