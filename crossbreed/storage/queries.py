@@ -77,31 +77,28 @@ class Queries(Trials, Runs):
             trial = self.trial(study_id, number)
             runs = self.runs(study_id, number=number)
             points = _points(session, [_Run.trial_id == trial.id], details=True)
-            rungs: dict[int, list[RungRow]] = defaultdict(list)
+            rungs = _rungs(session, _Trial.id == trial.id)
             artefacts: dict[int, list[ArtefactRow]] = defaultdict(list)
-            rung, artefact = schema.Rung, schema.Artefact
-            for r in session.scalars(
-                select(rung).join(_Run).where(_Run.trial_id == trial.id).order_by(rung.rung)
-            ):
-                rungs[r.run_id].append(
-                    RungRow(r.rung, r.tokens, r.metrics, r.checkpoint, r.sha256, r.recorded_at)
-                )
+            artefact = schema.Artefact
             for a in session.scalars(select(artefact).join(_Run).where(_Run.trial_id == trial.id)):
                 artefacts[a.run_id].append(ArtefactRow(a.kind, a.path, a.sha256, a.bytes))
             return TrialDetail(
                 trial,
                 tuple(
-                    RunDetail(r, tuple(rungs[r.id]), points.get(r.id, {}), tuple(artefacts[r.id]))
+                    RunDetail(r, tuple(rungs.get(r.id, ())), points.get(r.id, {}), tuple(artefacts[r.id]))
                     for r in runs
                 ),
             )
 
     def rungs(self, run_id: int) -> list[RungRow]:
         """The finished rungs of a run, first to last."""
-        rung = schema.Rung
         with self.database.reading() as session:
-            rows = session.scalars(select(rung).where(rung.run_id == run_id).order_by(rung.rung))
-            return [RungRow(r.rung, r.tokens, r.metrics, r.checkpoint, r.sha256, r.recorded_at) for r in rows]
+            return _rungs(session, _Run.id == run_id).get(run_id, [])
+
+    def study_rungs(self, study_id: int) -> dict[int, list[RungRow]]:
+        """The finished rungs of every run of a study that has any, by run id, in one statement."""
+        with self.database.reading() as session:
+            return _rungs(session, _Trial.study_id == study_id)
 
     def curve(self, run_id: int, *, at_most: int | None = None) -> list[CurveRow]:
         """A run's training curve by step; with ``at_most``, evenly thinned in SQL to about that many points.
@@ -138,6 +135,17 @@ def _curve_query(run_ids: Sequence[int], at_most: int | None) -> Any:
     stride = (c["count"] + (at_most - 1)) // at_most
     kept = or_((c.place - 1) % stride == 0, c.place == c["count"])
     return select(*(c[column.key] for column in columns)).where(kept).order_by(c.run_id, c.step)
+
+
+def _rungs(session: Session, chosen: ColumnElement[bool]) -> dict[int, list[RungRow]]:
+    """Rungs by run id, in order, of the runs and trials chosen."""
+    rung = schema.Rung
+    found: dict[int, list[RungRow]] = defaultdict(list)
+    for r in session.scalars(
+        select(rung).join(_Run).join(_Trial).where(chosen).order_by(rung.run_id, rung.rung)
+    ):
+        found[r.run_id].append(RungRow(r.rung, r.tokens, r.metrics, r.checkpoint, r.sha256, r.recorded_at))
+    return found
 
 
 def _seeds(

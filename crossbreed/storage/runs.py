@@ -18,7 +18,7 @@ from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
 from crossbreed.storage.rows import RunRow
-from crossbreed.storage.states import ENDED, check_transition
+from crossbreed.storage.states import ENDED, check_state, following, refusal
 from crossbreed.storage.studies import now
 from crossbreed.storage.upsert import insert_missing
 
@@ -185,8 +185,9 @@ def become(
     session: Session, run: schema.Run, state: str, cause: str | None = None, traceback: str | None = None
 ) -> None:
     """Move a run to ``state`` if that may follow, with its times and its trial."""
-    if state != run.state:
-        check_transition(run_key(session, run), run.state, state)
+    check_state(state)
+    if state != run.state and state not in following(run.state):
+        raise refusal(run_key(session, run), run.state, state)
     at = now()
     run.state, run.cause, run.traceback, run.updated_at = state, cause or None, traceback or None, at
     if state not in HELD:

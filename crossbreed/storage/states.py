@@ -31,7 +31,7 @@ _NEXT: dict[str, frozenset[str]] = {
     # A lease may end before its first record: a plugin that fails at import, a worker that dies, a stop.
     "leased": frozenset({"running", "queued", "lost"}) | _OUTCOMES,
     "running": frozenset({"queued", "lost"}) | _OUTCOMES,
-    "preempted": frozenset({"queued", "leased", "pruned"}),
+    "preempted": frozenset({"queued", "leased", "pruned", "failed"}),
     "lost": frozenset({"queued"}),
 }
 
@@ -42,10 +42,12 @@ def check_state(state: str) -> None:
         raise UnknownName("state", state, STATES)
 
 
-def check_transition(key: str, old: str, new: str) -> None:
-    """Raise StorageError when ``new`` cannot follow ``old``; ``key`` names the run in the message."""
-    check_state(new)
-    following = _NEXT.get(old, frozenset())
-    if new not in following:
-        allowed = ", ".join(sorted(following)) or "nothing"
-        raise StorageError(f"run {key} is {old!r} and cannot become {new!r}; after {old!r} comes {allowed}.")
+def following(state: str) -> frozenset[str]:
+    """The states that may come after ``state``."""
+    return _NEXT.get(state, frozenset())
+
+
+def refusal(key: str, old: str, new: str) -> StorageError:
+    """Why run ``key`` cannot go from ``old`` to ``new``."""
+    allowed = ", ".join(sorted(following(old))) or "nothing"
+    return StorageError(f"run {key} is {old!r} and cannot become {new!r}; after {old!r} comes {allowed}.")

@@ -16,6 +16,10 @@ def trained(repository: Repository, name: str, seeds: int = 1, score: float = 0.
     for seed in range(seeds):
         run = repository.add_run(run.trial_id, seed, recipe={}, identities={"mixer:attention": "0.1.0"})
         lease = running(repository, run)
+        for rung in range(2):
+            repository.record_rung(
+                run.id, lease, rung=rung, tokens=100 * (rung + 1), metrics={"accuracy": score}
+            )
         repository.record_profile(run.id, lease, "forced:0.4", [speed(50.0)])
         repository.record_profile(
             run.id, lease, "own", [speed(100.0 + seed), speed(900.0, "prefill_tokens_per_s")]
@@ -111,6 +115,23 @@ def test_a_detail_holds_everything_of_one_trial(repository: Repository) -> None:
     assert detail.trial.genome == {"vocab": 64, "name": "a"}
     assert [r.run.key for r in detail.runs] == ["s/1/0", "s/1/1"]
     assert [set(r.points) for r in detail.runs] == [{"own", "forced:0.4"}] * 2
+    assert [[r.tokens for r in d.rungs] for d in detail.runs] == [[100, 200]] * 2
+
+
+def test_the_rungs_of_a_study_come_in_one_statement(repository: Repository) -> None:
+    trained(repository, "a", seeds=2)
+    trained(repository, "b", score=0.75)
+    waiting = add_run(repository, "s", "c")
+    other = add_run(repository, "t", "d")
+    repository.record_rung(other.id, running(repository, other), rung=0, tokens=7, metrics={})
+    with counting(repository) as count:
+        found = repository.study_rungs(waiting.study_id)
+    assert count() == 1
+    assert [[(r.rung, r.metrics["accuracy"]) for r in rungs] for rungs in found.values()] == [
+        [(0, 0.5), (1, 0.5)],
+        [(0, 0.5), (1, 0.5)],
+        [(0, 0.75), (1, 0.75)],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.storage import Repository
 from crossbreed.storage.runs import MAX_ATTEMPTS
-from crossbreed.storage.states import ENDED, STATES, check_transition
+from crossbreed.storage.states import ENDED, following
 from tests.storage.material import SECONDS, add_run, curve, leased, running
 
 
@@ -146,9 +146,13 @@ def test_pruning_a_queued_run_is_legal(repository: Repository) -> None:
 
 
 def test_nothing_follows_an_end_but_a_lost_run_by_hand() -> None:
-    for old in ENDED:
-        for new in STATES:
-            if (old, new) != ("lost", "queued"):
-                with pytest.raises(StorageError):
-                    check_transition("s/0/0", old, new)
-    check_transition("s/0/0", "lost", "queued")
+    assert {old: following(old) for old in ENDED} == {
+        **{old: frozenset() for old in ENDED},
+        "lost": frozenset({"queued"}),
+    }
+
+
+def test_a_misspelt_state_is_refused(sqlite_repository: Repository) -> None:
+    run = add_run(sqlite_repository)
+    with pytest.raises(UnknownName, match="'out_of_memory'"):
+        sqlite_repository.set_run_state(run.id, "out of memory")
