@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crossbreed.core.budget.budget import Budget
+    from crossbreed.core.budget.matcher import match
     from crossbreed.core.contracts.capabilities import MixerCapabilities, RouterCapabilities
     from crossbreed.core.contracts.context import Context
     from crossbreed.core.contracts.cost import CostModel, CostModelDescriptor
@@ -19,10 +21,15 @@ if TYPE_CHECKING:
     from crossbreed.core.contracts.space import SearchSpace, SearchSpaceDescriptor
     from crossbreed.core.contracts.task import Task, TaskDescriptor
     from crossbreed.core.genome import Architecture
+    from crossbreed.core.host import Host
+    from crossbreed.core.search.study import Study
+    from crossbreed.core.search.study_file import StudyFile
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "crossbreed.core.budget.budget": ("Budget",),
+    "crossbreed.core.budget.matcher": ("match",),
     "crossbreed.core.contracts.capabilities": ("MixerCapabilities", "RouterCapabilities"),
     "crossbreed.core.contracts.context": ("Context",),
     "crossbreed.core.contracts.cost": ("CostModel", "CostModelDescriptor"),
@@ -33,17 +40,22 @@ _HOMES = {
     "crossbreed.core.contracts.space": ("SearchSpace", "SearchSpaceDescriptor"),
     "crossbreed.core.contracts.task": ("Task", "TaskDescriptor"),
     "crossbreed.core.genome": ("Architecture",),
+    "crossbreed.core.host": ("Host",),
+    "crossbreed.core.search.study": ("Study",),
+    "crossbreed.core.search.study_file": ("StudyFile",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Architecture",
+    "Budget",
     "Context",
     "CostModel",
     "CostModelDescriptor",
     "Decision",
     "DepthPolicy",
     "DepthPolicyDescriptor",
+    "Host",
     "Mixer",
     "MixerBuild",
     "MixerCapabilities",
@@ -55,9 +67,12 @@ __all__ = [
     "RouterDescriptor",
     "SearchSpace",
     "SearchSpaceDescriptor",
+    "Study",
+    "StudyFile",
     "Task",
     "TaskDescriptor",
     "hookimpl",
+    "match",
 ]
 
 
