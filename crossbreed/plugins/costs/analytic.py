@@ -2,7 +2,8 @@
 
 Conditional work is charged at its rate where the part skips work (execution ``sparse``) and at rate 1 where it computes
 and masks (``dense``). Gates, modes and halts nest: their rates multiply. Training under a router with gradient runs
-every choice and is charged so. Whatever every token writes is charged in full at every depth.
+every choice and is charged so. Whatever every token writes is charged in full at every depth. Executed prefill FLOPs are
+those of one piece; a feedback router that evaluates segment by segment issues smaller tiles.
 """
 
 from __future__ import annotations
