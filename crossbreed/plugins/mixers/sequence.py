@@ -17,6 +17,7 @@ from crossbreed.core.contracts.mixer import Mixer, MixerBuild, ReaderBuild, Stat
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.plugins.mixers.configs import Config
@@ -61,13 +62,9 @@ class SequenceMixer(Mixer, nn.Module):
         read_BT = read_mask(read_BT, context)
         reads, weight_BTN = self._who_reads(context, read_BT)
         skips = context.phase == "decode" and any(mask is not None for mask in reads)
-        if not skips:
-            projected_BTC = self.projection(x_BTD)
-            written_BTC = projected_BTC[..., : self.plan.written_width]
-            rest_BTC = projected_BTC[..., self.plan.written_width :]
-        else:
-            written_BTC = F.linear(x_BTD, self.projection.weight[: self.plan.written_width])
-            rest_BTC = None
+        # Two products with slices of the weight, rather than slices of one product: large gradients are never copied.
+        written_BTC = F.linear(x_BTD, self.projection.weight[: self.plan.written_width])
+        rest_BTC = None if skips else F.linear(x_BTD, self.projection.weight[self.plan.written_width :])
         written_BTC, tail = self._convolved(written_BTC, context, state)
         k_BTGK, v_BTGV, queries = self._split(written_BTC)
         turned_BTGK = self._turn(k_BTGK, context) if self.plan.rotary else k_BTGK
@@ -182,11 +179,15 @@ class SequenceMixer(Mixer, nn.Module):
         if p.norm == "head":
             o_BTHV = _rms_norm(o_BTHV, self.norm_weight)
         o_BTC = o_BTHV.flatten(-2)
-        if p.gate:
+        if p.gate and p.norm == "full":
             assert gate_BTC is not None
-            o_BTC = o_BTC * F.silu(gate_BTC)
-        if p.norm == "full":
-            o_BTC = _rms_norm(o_BTC, self.norm_weight)
+            assert self.norm_weight is not None
+            o_BTC = gated_rms_norm(o_BTC, gate_BTC, self.norm_weight, NORM_EPS)
+        else:
+            if gate_BTC is not None and p.gate:
+                o_BTC = o_BTC * F.silu(gate_BTC)
+            if p.norm == "full":
+                o_BTC = _rms_norm(o_BTC, self.norm_weight)
         return self.output(o_BTC)  # type: ignore[no-any-return]
 
     def state_specs(self) -> tuple[StateSpec, ...]:
