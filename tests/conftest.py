@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from crossbreed.core.host import Host, Registry
-from tests.services import PostgresServer, postgres_server
+
+if TYPE_CHECKING:
+    from tests.services import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +22,9 @@ def registry() -> Registry:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL server, started when the first test asks for it."""
+    # Late, so that tests which need no database (on a GPU machine, say) run without its driver.
+    from tests.services import postgres_server
+
     with postgres_server() as server:
         yield server
 
