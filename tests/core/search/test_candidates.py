@@ -1,0 +1,111 @@
+"""Reading stored results as objectives: keys are never mixed, versions never pooled, off-budget never on the front."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from crossbreed.core.search import agenda
+from crossbreed.core.search.candidates import Objectives, front_volume, read
+from crossbreed.storage.rows import CandidateRow, EvaluationRow, MeasurementRow, PointRow, SeedRow
+
+TWO = Objectives({"score": "max", "decode_tokens_per_s": "max"})
+
+
+def measurement(median: float, device: str = "cpu", policy: str = "best") -> MeasurementRow:
+    fields: dict[str, Any] = dict.fromkeys(MeasurementRow.__dataclass_fields__, 0)
+    fields |= {"metric": "decode_tokens_per_s", "phase": "decode", "batch": 1, "tokens": 16, "median": median}
+    return MeasurementRow(**{**fields, "device": device, "policy": policy})
+
+
+def seed(
+    number: int, score: float | None, *speeds: MeasurementRow, state: str = "done", **more: Any
+) -> SeedRow:
+    evaluations = () if score is None else (EvaluationRow(16, {}, score, 8, 0),)
+    own = PointRow("own", None, None, None, None, speeds, evaluations)
+    identities = more.get("identities", {"mixer:attention": "crossbreed 1"})
+    return SeedRow(
+        more.get("run", number + 1), number, state, None, more.get("rungs", 1), identities, {"own": own}
+    )
+
+
+def row(number: int, *seeds: SeedRow, origin: str = "sampler", **more: Any) -> CandidateRow:
+    return CandidateRow(
+        number, number, f"{number:064x}", "f", origin, {}, "done", None, None, more.get("ledger"), seeds
+    )
+
+
+def test_means_and_intervals_over_seeds() -> None:
+    seeds = [seed(i, s, measurement(v)) for i, (s, v) in enumerate([(0.8, 10.0), (0.9, 20.0), (1.0, 30.0)])]
+    (found,) = read([row(0, *seeds)], TWO)
+    assert found.means == pytest.approx({"score": 0.9, "decode_tokens_per_s": 20.0})
+    interval = found.intervals["score"]
+    assert interval is not None
+    assert interval.low == pytest.approx(0.9 - 4.302652730 * 0.1 / math.sqrt(3))
+    assert found.on_front
+
+
+def test_speeds_of_another_key_are_not_mixed_in() -> None:
+    rows = [
+        row(0, seed(0, 0.5, measurement(10.0)), seed(1, 0.5, measurement(10.0))),
+        row(1, seed(0, 0.4, measurement(20.0), measurement(99.0, device="gpu"))),
+        row(2, seed(0, 0.9, measurement(500.0, device="gpu"))),
+        row(3, seed(0, 0.9, measurement(500.0, policy="reference"))),
+    ]
+    found = read(rows, TWO)
+    assert [c.means["decode_tokens_per_s"] for c in found[:2]] == [10.0, 20.0]
+    assert all(math.isnan(c.means["decode_tokens_per_s"]) for c in found[2:])
+    assert [c.on_front for c in found] == [True, True, False, False]
+
+
+def test_a_score_that_is_missing_is_never_on_the_front() -> None:
+    found = read([row(0, seed(0, None, measurement(9.0))), row(1, seed(0, 0.1, measurement(1.0)))], TWO)
+    assert [c.on_front for c in found] == [False, True]
+
+
+def test_off_budget_has_numbers_but_no_place() -> None:
+    off = row(0, seed(0, 0.9, measurement(9.0), state="off_budget"))
+    mixed = row(1, seed(0, 0.9, measurement(9.0)), seed(1, 0.9, measurement(9.0), state="off_budget"))
+    found = read([off, mixed, row(2, seed(0, 0.1, measurement(1.0)))], TWO)
+    assert [c.on_front for c in found] == [False, False, True]
+    assert found[0].means["score"] == 0.9
+
+
+def test_seeds_of_another_plugin_version_do_not_pool() -> None:
+    old = [seed(i, 0.1, measurement(1.0), identities={"router:x": "sha256:old"}) for i in range(2)]
+    new = [seed(i + 2, 0.5, measurement(2.0), identities={"router:x": "sha256:new"}) for i in range(2)]
+    (found,) = read([row(0, *old, *new)], TWO)
+    assert found.values["score"] == (0.5, 0.5)
+    (found,) = read([row(0, *old, *new[:1])], TWO)
+    assert found.values["score"] == (0.1, 0.1)
+
+
+def test_ledger_quantities_are_objectives_without_intervals() -> None:
+    objectives = Objectives({"score": "max", "memory_bytes": "min"})
+    rows = [row(i, seed(0, 0.5), ledger={"memory_bytes": 100.0 + i}) for i in range(2)]
+    found = read(rows, objectives)
+    assert [c.on_front for c in found] == [True, False]
+    assert found[0].intervals["memory_bytes"] is None
+    assert front_volume(found, objectives, {"score": 0.0, "memory_bytes": 200.0}) == pytest.approx(50.0)
+
+
+def test_what_a_run_needs_next() -> None:
+    assert agenda.need(seed(0, None, rungs=0), 1) == "train"
+    assert agenda.need(seed(0, None, rungs=1), 1) == "train"
+    assert agenda.need(seed(0, 0.5, rungs=1), 2) == "train"
+    assert agenda.need(seed(0, 0.5, rungs=1), 1) == "profile"
+    assert agenda.need(seed(0, 0.5, measurement(1.0), rungs=1), 1) == "nothing"
+
+
+def test_fresh_seeds_go_to_the_front_and_to_given_genomes() -> None:
+    rows = [
+        row(0, seed(0, 0.1, measurement(1.0)), origin="reference"),
+        row(1, seed(0, 0.9, measurement(9.0)), seed(4, 0.9, measurement(9.0), run=9)),
+        row(2, seed(0, 0.2, measurement(2.0))),
+        row(3, origin="named"),
+    ]
+    wanted = agenda.wanted_seeds(read(rows, TWO), 3)
+    assert [(c.row.number, seeds) for c, seeds in wanted] == [(0, [1, 2]), (1, [1])]
+    assert agenda.wanted_seeds(read(rows, TWO), 1) == []

@@ -1,0 +1,278 @@
+"""Whole searches with real workers: inline, on Ray, killed and taken up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from crossbreed.core.errors import ConfigError, PluginError, StudyBusy, UnknownName
+from crossbreed.core.host import Host, PluginFile, Registry
+from crossbreed.core.search.plan import plan
+from crossbreed.core.search.study import Study
+from crossbreed.core.search.study_file import StudyFile
+from crossbreed.core.search.study_setting import resolve
+from crossbreed.storage import Repository
+from tests.core.search.material import TOY, plugin, study_data
+from tests.core.search.routers import COIN, RAISES
+
+
+def hybrids(**changes: Any) -> StudyFile:
+    """A real space: attention layers that a router of the user's own may gate."""
+    data = study_data(**{"search": {"trials": 3, "seeds": 1}, **changes})
+    data["space"] = {"name": "layer_hybrids", "mixers": ["attention", "swiglu"], "depth": ["layered"]}
+    data["space"]["routers"] = changes.get("routers", ["coin"])
+    return StudyFile.read({k: v for k, v in data.items() if k != "routers"})
+
+
+def losses(repository: Repository, key: str) -> list[float | None]:
+    return [p.loss_nats for p in repository.curve(repository.run_by_key(key).id)]
+
+
+def test_a_users_router_is_searched_trained_timed_and_shown(tmp_path: Path) -> None:
+    file = tmp_path / "coin.py"
+    file.write_text(COIN)
+    registry = Host.load([str(file)], third_party=False)
+    url = str(tmp_path / "study.db")
+    with Study.start(url, hybrids(), registry) as study:
+        outcome = study.run(executor="inline", device="cpu")
+    assert outcome.end == "done"
+    with Study.open(url) as study:
+        table = study.candidates()
+        gated = table[table["family"].str.contains("coin")]
+        assert len(gated)
+        assert set(table["state"]) <= {"done", "infeasible", "off_budget"}
+        done = table[table["state"] == "done"]
+        assert (done["decode_tokens_per_s"] > 0).all()
+        assert done["score"].between(0, 1).all()
+        front = study.front()
+        assert isinstance(front, pd.DataFrame)
+        assert set(front["trial"]) == set(table[table["on_front"]]["trial"])
+        # Trained for a few steps only, nothing need be above chance yet.
+        assert study.hypervolume() >= 0
+        assert study.row.reference_point is not None
+        detail = study.repository.trial_detail(study.row.id, int(gated["trial"].iloc[0]))
+        # Routed candidates are timed under forced rates and at their own decisions.
+        assert {"own", "forced:0", "forced:0.22", "forced:1"} <= set(detail.runs[0].points)
+        assert detail.runs[0].run.identities["router:coin"].startswith("sha256:")
+        assert [p.path for p in study.repository.plugin_files(study.row.id)] == [str(file)]
+        with pytest.raises(ConfigError, match="start it from its study file"):
+            study.run()
+    with pytest.raises(PluginError, match=r"uses plugin file '.*coin.py'.*add --plugin"):
+        Study.start(url, hybrids(routers="all"), Host.load(third_party=False))
+
+
+def test_a_router_that_raises_becomes_a_record(tmp_path: Path) -> None:
+    registry = Host.load([plugin("broken.py", RAISES)], third_party=False)
+    file = hybrids(routers=["broken_coin"])
+    with Study.start(str(tmp_path / "study.db"), file, registry) as study:
+        outcome = study.run(executor="inline", device="cpu")
+        table = study.candidates()
+        failed = table[table["state"] == "failed"]
+        assert outcome.end == "done"
+        assert set(failed["cause"]) == {"exception: RuntimeError: no coin today"}
+        assert "done" in set(table["state"])
+        key = f"tiny/{failed['trial'].iloc[0]}/0"
+        assert "no coin today" in str(study.repository.run_by_key(key).traceback)
+
+
+def toys() -> Registry:
+    return Host.load([plugin("toy.py", TOY)], third_party=False)
+
+
+def toy_file(**changes: Any) -> StudyFile:
+    search = {"trials": 1, "seeds": 1, **changes.pop("search", {})}
+    return StudyFile.read(study_data(search=search, **changes))
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a finished inline search: the reference and one candidate."""
+    database = tmp_path_factory.mktemp("inline") / "study.db"
+    with Study.start(str(database), toy_file(), toys()) as study:
+        study.run(executor="inline", device="cpu")
+    return database
+
+
+@pytest.mark.timeout(300)
+def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: Path, inline: Path) -> None:
+    database = tmp_path / "study.db"
+    killed: list[int] = []
+
+    def kill_one(progress: Any) -> None:
+        """SIGKILL the process of one worker while it trains, once."""
+        if killed or not progress.running or progress.activity != "training":
+            return
+        import psutil
+
+        for process in psutil.Process().children(recursive=True):
+            # Ray names a worker after what it does now.
+            if "_Worker.run" in " ".join(process.cmdline()):
+                killed.append(process.pid)
+                process.kill()
+                return
+
+    # Long enough to be caught at work.
+    file = toy_file(train={"tokens": 65536, "log_every": 8})
+    with Study.start(str(database), file, toys()) as study:
+        outcome = study.run(executor="ray", workers=2, device="cpu", on_progress=kill_one)
+        assert outcome.end == "done"
+        assert killed
+        events = [e for e in study.repository.events(study.row.id) if e.kind == "worker_lost"]
+        assert len(events) == 1
+        assert set(study.candidates()["state"]) == {"done"}
+        ray_losses = {n: losses(study.repository, f"tiny/{n}/0") for n in (0, 1)}
+        alive = _workers_alive()
+    assert alive == []
+    again = tmp_path / "inline.db"
+    with Study.start(str(again), file, toys()) as study:
+        study.run(executor="inline", device="cpu")
+        assert {n: losses(study.repository, f"tiny/{n}/0") for n in (0, 1)} == ray_losses
+    assert inline.exists()
+
+
+def _workers_alive() -> list[str]:
+    import psutil
+
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = [
+            " ".join(p.cmdline())
+            for p in psutil.Process().children(recursive=True)
+            if p.status() != psutil.STATUS_ZOMBIE and "ray" in " ".join(p.cmdline())
+        ]
+        if not found:
+            return []
+        time.sleep(0.2)
+    return found
+
+
+DRIVE = """
+import json, sys
+from crossbreed.core.host import Host, PluginFile
+from crossbreed.core.search.study import Study
+from crossbreed.core.search.study_file import StudyFile
+plugin = PluginFile(*json.load(open(sys.argv[3])))
+with Study.start(sys.argv[1], StudyFile.load(sys.argv[2]), Host.load([plugin], third_party=False)) as study:
+    print(study.run(executor="inline", device="cpu").end, flush=True)
+"""
+
+
+def session(tmp_path: Path, file: StudyFile) -> subprocess.Popen[str]:
+    toy = plugin("toy.py", TOY)
+    (tmp_path / "plugin.json").write_text(json.dumps([toy.path, toy.sha256, toy.text]))
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(file.as_data()))
+    arguments = [str(tmp_path / name) for name in ("study.db", "study.yaml", "plugin.json")]
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for_curve(database: Path, key: str, points: int, process: subprocess.Popen[str]) -> None:
+    """Until the search has stored that many curve points of a run, and is at work on it."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+        if not database.exists():
+            continue
+        try:
+            with Repository.open(str(database), read_only=True, create=False) as repository:
+                run = repository.run_by_key(key)
+                if run.state == "running" and len(repository.curve(run.id)) >= points:
+                    return
+        except ConfigError:
+            continue
+    out, err = process.communicate(timeout=5) if process.poll() is not None else ("", "")
+    raise AssertionError(f"the search never trained {key}: {out}{err}")
+
+
+@pytest.mark.timeout(300)
+def test_killed_at_any_moment_and_run_again_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    # Two rungs for later seeds' sake: the second starts from the first one's checkpoint.
+    file = toy_file(train={"tokens": 40960, "rungs": [0.25, 1.0], "log_every": 4}, search={"trials": 2})
+    first = session(tmp_path, file)
+    database = tmp_path / "study.db"
+    wait_for_curve(database, "tiny/0/0", 2, first)
+    second = session(tmp_path, file)
+    _, err = second.communicate(timeout=120)
+    assert second.returncode != 0
+    assert StudyBusy.__name__ in err
+    assert f"process {first.pid} on this host" in err
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    third = session(tmp_path, file)
+    out, err = third.communicate(timeout=240)
+    assert out.strip() == "done", err
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    uninterrupted = session(whole, file)
+    assert uninterrupted.communicate(timeout=240)[0].strip() == "done"
+    with Repository.open(str(database)) as one, Repository.open(str(whole / "study.db")) as other:
+        study = one.open_study("tiny").id
+        runs = {r.key: r.state for r in one.runs(study)}
+        assert runs == {r.key: r.state for r in other.runs(other.open_study("tiny").id)}
+        for key in runs:
+            assert losses(one, key) == losses(other, key)
+
+
+def test_opening_what_is_not_there(tmp_path: Path, inline: Path) -> None:
+    with Study.open(str(inline)) as study:
+        assert study.row.name == "tiny"
+        assert len(study.candidates()) == 2
+    with pytest.raises(UnknownName, match="unknown study 'tinny'; did you mean 'tiny'"):
+        Study.open(str(inline), "tinny")
+    with pytest.raises(ConfigError):
+        Study.open(str(tmp_path / "none.db"))
+
+
+def test_another_recipe_under_the_same_name_is_refused(inline: Path) -> None:
+    with pytest.raises(ConfigError, match="exists with another 'train' section"):
+        Study.start(str(inline), toy_file(train={"tokens": 9999}), toys())
+
+
+def test_named_genomes_are_trained_without_searching(tmp_path: Path) -> None:
+    file = toy_file(search={"trials": 0, "seeds": 2})
+    setting = resolve(file, toys())
+    assert setting.reference is not None
+    named = setting.reference.with_params((0, 0, 1), hidden=16)
+    with Study.start(str(tmp_path / "study.db"), file, toys()) as study:
+        study.run(executor="inline", device="cpu", named=[named])
+        table = study.candidates()
+    assert list(table["origin"]) == ["reference", "named"]
+    assert list(table["seeds"]) == [2, 2]
+
+
+def test_a_plan_trains_nothing_and_stores_nothing(tmp_path: Path) -> None:
+    setting = resolve(toy_file(search={"trials": 4, "seeds": 3}), toys())
+    found = plan(setting, workers=2)
+    assert found.families == ["width 32", "width 8", "width 16"]
+    assert found.runs == (4 + 3, 4 * 3 + 3)
+    assert 0 < found.seconds[0] < found.seconds[1]
+    assert found.seconds[0] == pytest.approx(7 * found.seconds_per_run / 2)
+    weights = max(row.ledger.parameters for row in found.rows if row.ledger is not None)
+    assert found.disk_bytes[0] == 7 * 12 * weights
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plugin_is_shipped_by_content(tmp_path: Path) -> None:
+    file = tmp_path / "toy.py"
+    file.write_text(TOY)
+    registry = Host.load([str(file)], third_party=False)
+    file.unlink()
+    with Study.start(str(tmp_path / "study.db"), toy_file(), registry) as study:
+        assert study.run(executor="inline", device="cpu").end == "done"
+        stored = study.repository.plugin_files(study.row.id)
+    assert [PluginFile(p.path, p.sha256, p.text).sha256 for p in stored] == [registry.files[0].sha256]
