@@ -1,0 +1,239 @@
+"""Plotly figures, from stored values only: nothing is smoothed, moved or corrected by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.front import ranks
+from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded, styles
+from crossbreed.dashboard.words import UNITS, chart_text, mean_with_interval, seeds
+from crossbreed.storage.rows import CurveRow, RunDetail
+
+MOST_DOMINATED = 400
+"""Dominated candidates drawn; of more, those nearest to the front. Every one is an element of the page."""
+
+FRONT_HEIGHT = 540
+CURVES_HEIGHT = 340
+
+
+def front_figure(
+    shown: Sequence[Candidate],
+    families: Sequence[str],
+    x: str,
+    y: str,
+    *,
+    log_x: bool,
+    line: bool,
+    selected: int | None,
+) -> go.Figure:
+    """Candidates as markers by family, with 95% intervals where there are any; clicking one gives its number.
+
+    Members of the front are strong and, with ``line``, joined; dominated ones are faint; those off budget are crosses.
+    A marker's customdata is (number, hover text). ``families`` gives styles, in their order.
+    """
+    figure = go.Figure()
+    look = styles(families)
+    front = sorted((c for c in shown if c.on_front), key=lambda c: c.means[x])
+    if line and len(front) > 1:
+        figure.add_scatter(
+            x=[c.means[x] for c in front],
+            y=[c.means[y] for c in front],
+            mode="lines",
+            line={"color": NEUTRAL, "width": 1.5},
+            hoverinfo="skip",
+            name="front",
+            showlegend=False,
+        )
+    named: set[str] = set()
+    # The front last, so that it lies on top.
+    for strong in (False, True):
+        for family in dict.fromkeys(c.row.family for c in shown if c.on_front == strong):
+            members = [c for c in shown if c.row.family == family and c.on_front == strong]
+            colour, symbol = look[family]
+            figure.add_trace(_markers(members, x, y, colour, symbol, strong))
+            figure.data[-1].update(name=chart_text(family), legendgroup=family, showlegend=False)
+            named.add(family)
+    for family in [f for f in look if f in named]:
+        colour, symbol = look[family]
+        # A legend entry of its own looks the same whether or not the family is on the front.
+        marker = {"color": colour, "symbol": symbol, "size": 11}
+        figure.add_scatter(
+            x=[None], y=[None], mode="markers", marker=marker, name=chart_text(family), legendgroup=family
+        )
+    chosen = next((c for c in shown if c.row.number == selected), None)
+    if chosen is not None:
+        figure.add_scatter(
+            x=[chosen.means[x]],
+            y=[chosen.means[y]],
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 26, "color": "#D55E00", "line": {"width": 3}},
+            hoverinfo="skip",
+            name="selected",
+            showlegend=False,
+        )
+    _front_layout(figure, shown, x, y, log_x)
+    return figure
+
+
+def _markers(
+    members: Sequence[Candidate], x: str, y: str, colour: str, symbol: str, strong: bool
+) -> go.Scatter:
+    opacity = 1.0 if strong else 0.35
+    symbols = ["x-thin" if _off_budget(c) else symbol for c in members]
+    return go.Scatter(
+        x=[c.means[x] for c in members],
+        y=[c.means[y] for c in members],
+        error_x=_error_bars(members, x, colour, strong),
+        error_y=_error_bars(members, y, colour, strong),
+        mode="markers",
+        marker={
+            "color": colour,
+            "symbol": symbols,
+            "size": 14 if strong else 10,
+            "opacity": opacity,
+            # A thin cross is drawn by its line alone.
+            "line": {"width": [2 if _off_budget(c) else 1 for c in members], "color": colour},
+        },
+        customdata=[(c.row.number, _hover(c, (x, y))) for c in members],
+        hovertemplate="%{customdata[1]}<extra></extra>",
+        # Clicking dims nothing: the ring around the chosen marker says enough.
+        unselected={"marker": {"opacity": opacity}},
+        selected={"marker": {"opacity": opacity}},
+    )
+
+
+def _off_budget(candidate: Candidate) -> bool:
+    return any(s.state == "off_budget" for s in candidate.seeds)
+
+
+def _error_bars(members: Sequence[Candidate], name: str, colour: str, strong: bool) -> dict[str, Any]:
+    """Asymmetric bars from stored means to the ends of the intervals; none where there is no interval."""
+    found = [c.intervals[name] for c in members]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [0.0 if i is None else i.high - i.mean for i in found],
+        "arrayminus": [0.0 if i is None else i.mean - i.low for i in found],
+        "visible": any(i is not None for i in found),
+        "color": faded(colour, 0.8 if strong else 0.25),
+        "thickness": 1.2,
+        "width": 3,
+    }
+
+
+def _hover(candidate: Candidate, axes: tuple[str, str]) -> str:
+    row = candidate.row
+    lines = [f"<b>#{row.number}</b> {chart_text(row.family)}"]
+    lines += [
+        f"{UNITS.get(name, name)}: {mean_with_interval(candidate, name)}" for name in dict.fromkeys(axes)
+    ]
+    lines.append(f"{seeds(len(candidate.done))}, {row.state.replace('_', ' ')}")
+    return "<br>".join(lines)
+
+
+def _front_layout(figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, log_x: bool) -> None:
+    figure.update_layout(
+        height=FRONT_HEIGHT,
+        margin={"l": 64, "r": 16, "t": 12, "b": 60},
+        hovermode="closest",
+        hoverlabel={"align": "left"},
+        clickmode="event+select",
+        dragmode="zoom",
+        legend={"orientation": "h", "yanchor": "top", "y": -0.16, "xanchor": "left", "x": 0, "title": ""},
+    )
+    axis: dict[str, Any] = {"title": UNITS.get(x, x), "zeroline": False}
+    if log_x:
+        low, high = _extent(shown, x)
+        ticks = log_ticks(low, high)
+        axis |= {
+            "type": "log",
+            "range": [math.log10(low), math.log10(high)],
+            "tickvals": ticks,
+            "ticktext": [f"{t / 1000:g}k" if t >= 1000 else f"{t:g}" for t in ticks],
+        }
+    else:
+        axis["tickformat"] = "~s"
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(title=UNITS.get(y, y), zeroline=False)
+
+
+def _extent(shown: Sequence[Candidate], name: str) -> tuple[float, float]:
+    """A positive range over means and interval ends, with a margin. An interval that reaches zero or below, which a log
+    axis cannot show, runs out of the chart."""
+    means = [c.means[name] for c in shown]
+    ends = [
+        e
+        for c in shown
+        if (i := c.intervals[name]) is not None
+        for e in (i.low, i.high)
+        if e > min(means) / 3
+    ]
+    low, high = min([*means, *ends]), max([*means, *ends])
+    margin = max((high / low) ** 0.06, 1.04)
+    return low / margin, high * margin
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers in [low, high] for a log axis: decades with 1-2-5 steps, finer where fewer than 3 would fit."""
+    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [float(f"{s * 10.0**d:.6g}") for d in decades for s in steps if low <= s * 10.0**d <= high]
+        if len(ticks) >= 3:
+            return ticks
+    step = 10.0 ** math.floor(math.log10((high - low) / 2))
+    step *= next(m for m in (5, 2, 1) if (high - low) / (m * step) >= 2)
+    return [float(f"{i * step:.6g}") for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def drawable(
+    candidates: Sequence[Candidate], objectives: Objectives, x: str, y: str, *, off_budget: bool
+) -> tuple[list[Candidate], dict[str, int]]:
+    """The candidates a chart of two objectives shows, and how many it does not, by reason."""
+    shown: list[Candidate] = []
+    hidden: dict[str, int] = {}
+    for candidate in candidates:
+        known = all(math.isfinite(candidate.means[n]) for n in (x, y))
+        off = _off_budget(candidate)
+        if known and (candidate.eligible or (off and off_budget)):
+            shown.append(candidate)
+        else:
+            reason = "off budget" if off else candidate.row.state.replace("_", " ")
+            reason = "done but not measured yet" if reason == "done" else reason
+            hidden[reason] = hidden.get(reason, 0) + 1
+    dominated = [c for c in shown if not c.on_front]
+    if len(dominated) > MOST_DOMINATED:
+        layer = ranks([[c.means[n] for n in objectives.names] for c in dominated], objectives.ways)
+        nearest = sorted(range(len(dominated)), key=lambda i: (layer[i], dominated[i].row.number))
+        kept = {id(dominated[i]) for i in nearest[:MOST_DOMINATED]}
+        hidden["dominated and far from the front"] = len(dominated) - MOST_DOMINATED
+        shown = [c for c in shown if c.on_front or id(c) in kept]
+    return shown, hidden
+
+
+def curves_figure(runs: Sequence[RunDetail], curves: Mapping[int, Sequence[CurveRow]]) -> go.Figure:
+    """Training loss (nats a token) over training tokens, one line a seed; steps whose loss was not finite are gaps."""
+    figure = go.Figure()
+    for place, run in enumerate(runs):
+        points = curves[run.run.id]
+        figure.add_scatter(
+            x=[p.tokens for p in points],
+            y=[p.loss_nats for p in points],
+            mode="lines",
+            line={"color": COLOURS[place % len(COLOURS)], "width": 2},
+            name=f"seed {run.run.seed} ({run.run.state.replace('_', ' ')})",
+            hovertemplate="%{y:.4g} nats at %{x:.4s} tokens<extra>seed " + str(run.run.seed) + "</extra>",
+        )
+    figure.update_layout(
+        height=CURVES_HEIGHT,
+        margin={"l": 56, "r": 16, "t": 12, "b": 56},
+        showlegend=True,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0, "title": ""},
+    )
+    figure.update_xaxes(title="training tokens", tickformat="~s", zeroline=False)
+    figure.update_yaxes(title="training loss, nats/token", zeroline=False)
+    return figure

@@ -1,0 +1,59 @@
+"""What is chosen - study, candidate, switches - kept in the page's address, so that a link restores the view.
+
+Streamlit drops the address's parameters when another page is opened from the menu; the session remembers them.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+STUDY, TRIAL = "study", "trial"
+
+
+def study_name() -> str | None:
+    return _get(STUDY)
+
+
+def choose_study(name: str) -> None:
+    """Choose a study; a candidate of another one is let go."""
+    if study_name() not in (None, name):
+        _drop(TRIAL)
+    _set(STUDY, name)
+
+
+def trial_number() -> int | None:
+    """The chosen candidate's number, None when none is chosen or the address holds no number."""
+    text = _get(TRIAL)
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def choose_trial(number: int) -> None:
+    _set(TRIAL, str(number))
+
+
+def switch(label: str, name: str, default: bool, hint: str) -> bool:
+    """A toggle whose position is part of the address."""
+    key = f"switch-{name}"
+    if key not in st.session_state:
+        st.session_state[key] = (_get(name) or str(int(default))) == "1"
+    chosen = bool(st.toggle(label, key=key, help=hint))
+    _set(name, str(int(chosen)))
+    return chosen
+
+
+def _get(name: str) -> str | None:
+    found: str | None = st.query_params.get(name, st.session_state.get(f"chosen-{name}"))
+    if found is not None:
+        _set(name, found)
+    return found
+
+
+def _set(name: str, value: str) -> None:
+    st.session_state[f"chosen-{name}"] = value
+    if st.query_params.get(name) != value:
+        st.query_params[name] = value
+
+
+def _drop(name: str) -> None:
+    st.session_state.pop(f"chosen-{name}", None)
+    st.query_params.pop(name, None)

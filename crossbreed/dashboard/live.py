@@ -1,0 +1,63 @@
+"""Following the database: a page's body runs again every two seconds, and says what is wrong when it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from crossbreed.core.errors import CrossbreedError, StorageError
+from crossbreed.core.search.candidates import Candidate
+from crossbreed.dashboard import choice, queries
+from crossbreed.dashboard.words import UNITS, amount, code, interval, seeds
+from crossbreed.storage.rows import StudyRow
+
+SECONDS = 2.0
+
+
+def follow(body: Callable[[], None]) -> None:
+    """Show ``body`` and show it again every SECONDS, without a reload; what has not changed is not sent again."""
+
+    @st.fragment(run_every=SECONDS)
+    def fragment() -> None:
+        try:
+            body()
+        except StorageError as error:
+            unavailable(error)
+        except CrossbreedError as error:
+            st.error(code(str(error)), icon=":material/error:")
+
+    fragment()
+
+
+def unavailable(error: StorageError) -> None:
+    """What to show while the database cannot be read."""
+    st.error(
+        f"The database cannot be read: {code(str(error))}  \nThis page looks again every {SECONDS:.0f} seconds.",
+        icon=":material/database_off:",
+    )
+
+
+def current_study() -> StudyRow | None:
+    """The chosen study, read afresh; says what to do and returns None when there is none."""
+    found = queries.studies()
+    if not found:
+        st.info(
+            "This database holds no study yet. Start one: `crossbreed init`, then `crossbreed search study.yaml`.",
+            icon=":material/science:",
+        )
+        return None
+    name = choice.study_name()
+    study = next((s for s in found if s.name == name), None)
+    if study is None:
+        st.warning(f"There is no study {code(str(name))} in this database; choose one above.")
+    return study
+
+
+def objective(candidate: Candidate, name: str) -> None:
+    """An objective's mean in large, its interval under it."""
+    count = len(candidate.values[name])
+    known = candidate.intervals[name] is not None
+    note = f"{interval(candidate, name)} (95%, {seeds(count)})" if known else f"{seeds(count)}, no interval"
+    mean = amount(name, candidate.means[name])
+    st.metric(UNITS.get(name, name), mean, note if count else None, delta_color="off", delta_arrow="off")

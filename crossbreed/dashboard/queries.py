@@ -1,0 +1,184 @@
+"""What the pages read: one engine for the process, one session per rerun, and results kept until they change.
+
+Every result is kept under the study's stamp, a cheap value that changes whenever anything is recorded, so a page that
+follows a running search asks for the stamp and reads again only when it moved. Streamlit holds a lock for each kept
+value: any number of tabs opened at once on a cold cache read once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import streamlit as st
+
+from crossbreed.core.errors import StorageError
+from crossbreed.core.host import Host, Registry
+from crossbreed.core.search import candidates
+from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.study_file import StudyFile
+from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
+from crossbreed.storage import Repository, redacted
+from crossbreed.storage.locations import parse_url
+from crossbreed.storage.rows import CurveRow, PluginText, StudyRow, TrialDetail
+from crossbreed.storage.states import ENDED
+
+CURVE_POINTS = 300
+"""Points of one learning curve sent to the browser; longer ones are thinned in SQL."""
+
+Standing = Literal["running", "complete", "idle"]
+Stamp = tuple[int, datetime | None]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All candidates of a study with the objectives they were read under, speed keys included."""
+
+    candidates: tuple[Candidate, ...]
+    objectives: Objectives
+
+    @cached_property
+    def front(self) -> tuple[Candidate, ...]:
+        return tuple(c for c in self.candidates if c.on_front)
+
+    def find(self, number: int | None) -> Candidate | None:
+        """The candidate of that number, None when there is none."""
+        return next((c for c in self.candidates if c.row.number == number), None)
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One candidate in full, with its curves by run id and the plugin files its study used."""
+
+    trial: TrialDetail
+    curves: dict[int, list[CurveRow]]
+    plugins: tuple[PluginText, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is. ``proposed`` counts candidates that were drawn, ``limit`` is how many will be."""
+
+    standing: Standing
+    trials: dict[str, int]
+    runs: dict[str, int]
+    proposed: int
+    limit: int
+    changed_at: datetime | None
+    driver: str | None
+
+
+def database_url() -> str:
+    return os.environ.get(URL_VARIABLE, DEFAULT_URL)
+
+
+def database_shown() -> str:
+    """The database's URL as given, without its password."""
+    return redacted(database_url())
+
+
+def repository() -> Repository:
+    """The one read-only repository of this process. Raises StorageError while the database is not there."""
+    return _repository(_identity())
+
+
+def _identity() -> tuple[int, int] | None:
+    """Which file is behind the URL now: a database that was replaced is opened anew. None for a server.
+
+    A file that is open keeps its inode number, so two files are never taken for one.
+    """
+    url = parse_url(database_url())
+    if url.get_backend_name() != "sqlite":
+        return None
+    file = str(url.database)
+    try:
+        found = os.stat(file)
+    except OSError as error:
+        raise StorageError(f"database {file!r} is not there: {error.strerror}.") from error
+    return found.st_dev, found.st_ino
+
+
+@st.cache_resource(max_entries=1, show_spinner=False, on_release=lambda opened: opened.close())
+def _repository(identity: tuple[int, int] | None) -> Repository:
+    return Repository.open(database_url(), read_only=True)
+
+
+@st.cache_resource(show_spinner=False)
+def registry() -> Registry:
+    """What is registered here: tells along which axis a stored mixer works. Plugin files of a study are not run."""
+    return Host.load()
+
+
+def studies() -> list[StudyRow]:
+    """All studies, oldest first."""
+    return repository().list_studies()
+
+
+def stamp(study: StudyRow) -> Stamp:
+    return repository().stamp(study.id)
+
+
+def results(study: StudyRow, at: Stamp) -> Results:
+    """Every candidate of a study as it was at a stamp."""
+    return _results(_identity(), study.id, at, _spec=study.spec, _name=study.name)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _results(
+    identity: tuple[int, int] | None, study_id: int, at: Stamp, _spec: dict[str, Any], _name: str
+) -> Results:
+    directions = StudyFile.read(_spec, f"study {_name!r}").objectives
+    rows = repository().candidates(study_id)
+    objectives = Objectives(directions).over(rows)
+    return Results(tuple(candidates.read(rows, objectives)), objectives)
+
+
+def detail(study: StudyRow, number: int, at: Stamp) -> Detail:
+    """One candidate in full as it was at a stamp. Raises StorageError when there is none of that number."""
+    return _detail(_identity(), study.id, number, at)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _detail(identity: tuple[int, int] | None, study_id: int, number: int, at: Stamp) -> Detail:
+    source = repository()
+    trial = source.trial_detail(study_id, number)
+    curves = source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
+    return Detail(trial, curves, tuple(source.plugin_files(study_id)))
+
+
+def progress(study: StudyRow, at: Stamp) -> Progress:
+    """Counts as they were at a stamp, and who drives the study now (a driver leaves no stamp)."""
+    trials, runs, proposed = _counts(_identity(), study.id, at)
+    limit = StudyFile.read(study.spec, f"study {study.name!r}").search.trial_limit()
+    driver = _driver(study)
+    standing: Standing = "running" if driver is not None else "idle"
+    if standing == "idle" and set(runs) <= ENDED and proposed + _repeats(study) >= limit:
+        standing = "complete"
+    return Progress(standing, trials, runs, proposed, limit, at[1], driver)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _counts(
+    identity: tuple[int, int] | None, study_id: int, at: Stamp
+) -> tuple[dict[str, int], dict[str, int], int]:
+    rows = repository().candidates(study_id, points=(), details=False)
+    trials = dict(Counter(row.state for row in rows).most_common())
+    runs = dict(Counter(seed.state for row in rows for seed in row.seeds).most_common())
+    return trials, runs, sum(row.origin in ("start", "sampler") for row in rows)
+
+
+def _repeats(study: StudyRow) -> int:
+    """Proposals that were a candidate already; they count towards the limit and leave an event only."""
+    return sum(event.kind == "repeat" for event in repository().events(study.id))
+
+
+def _driver(study: StudyRow) -> str | None:
+    """The process that drives a study now, None when nobody does."""
+    held = repository().driver(study.id)
+    if held is None or held.driver.certainly_dead() or held.expires_at < datetime.now(UTC):
+        return None
+    return f"process {held.driver.pid} on {held.driver.host}"

@@ -1,0 +1,204 @@
+"""Stored results as tables; headings carry the units, cells stay numbers where people sort by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
+from crossbreed.dashboard.words import (
+    UNITS,
+    amount,
+    interval,
+    key_in_words,
+    number,
+    percent,
+    short_name,
+    si,
+    size,
+)
+from crossbreed.storage.rows import RunDetail
+
+KIB = 1024
+
+
+def candidate_rows(candidates: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:
+    """Every candidate with its state and cause, objectives with intervals, cost, and nominal residuals in percent.
+
+    The front first, then by number. Cells nobody measured are empty.
+    """
+    ordered = sorted(candidates, key=lambda c: (not c.on_front, c.row.number))
+    return pd.DataFrame([_candidate_row(c, objectives) for c in ordered])
+
+
+def _candidate_row(candidate: Candidate, objectives: Objectives) -> dict[str, Any]:
+    row, ledger = candidate.row, candidate.row.ledger or {}
+    cells: dict[str, Any] = {
+        "#": row.number,
+        "front": "★" if candidate.on_front else "",
+        "family": row.family,
+        "state": row.state.replace("_", " "),
+        "seeds": len(candidate.done),
+    }
+    for name in objectives.names:
+        mean = candidate.means[name]
+        heading = UNITS.get(name, name)
+        cells[heading] = mean if math.isfinite(mean) else None
+        if name not in QUANTITIES:
+            found = candidate.intervals[name]
+            cells[f"{heading}: 95% interval"] = None if found is None else interval(candidate, name)
+    cells |= {
+        "parameters": ledger.get("parameters"),
+        "training FLOPs/token": ledger.get("training_flops_per_token"),
+        "memory, KiB": ledger["memory_bytes"] / KIB if "memory_bytes" in ledger else None,
+    }
+    for residual in (row.certificate or {}).get("quantities", ()):
+        cells[f"Δ {short_name(residual['quantity'])}, %"] = 100 * residual["residual"]
+    return cells | {"cause": row.cause, "origin": row.origin, "hash": row.hash[:12]}
+
+
+def candidate_formats(table: pd.DataFrame) -> dict[str, Any]:
+    """How ``candidate_rows`` are shown: signed percents, prefixes for large counts; plain numbers underneath, so that
+    sorting works."""
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    formats: dict[str, Any] = {c: number(format="%+.2f") for c in table.columns if c.startswith("Δ ")}
+    formats |= {c: number(format="compact") for c in table.columns if "FLOPs" in c and c not in formats}
+    formats |= {c: number(format="localized", step=1) for c in table.columns if c.endswith("tokens/s")}
+    formats |= {"parameters": number(format="localized"), "memory, KiB": number(format="%.1f")}
+    formats |= {"score": number(format="%.4f"), "family": text(width="medium")}
+    return formats | {"#": number(width=48), "front": text(width=52)}
+
+
+def certificate_rows(nominal: Certificate, realised: dict[str, float]) -> pd.DataFrame:
+    """One line a budgeted quantity: its rule, target, value and signed residuals before and after training."""
+    return pd.DataFrame(
+        [
+            {
+                "quantity": short_name(r.quantity),
+                "rule": f"within ±{100 * r.tolerance:.3g}%"
+                if r.kind == "match"
+                else f"≤ +{100 * r.tolerance:.3g}%",
+                "reference": amount(r.quantity, r.target),
+                "value": amount(r.quantity, r.value),
+                "nominal residual": percent(r.residual),
+                "realised residual": percent(realised.get(r.quantity)),
+                "holds": "yes" if r.ok else "no",
+            }
+            for r in nominal.quantities
+        ]
+    )
+
+
+def realised_residuals(runs: Sequence[RunDetail]) -> dict[str, float]:
+    """Quantity -> mean over runs of the signed residual at the rates that trained routers chose."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        point = run.points.get(OWN)
+        for entry in ((point.certificate if point is not None else None) or {}).get("quantities", ()):
+            found.setdefault(entry["quantity"], []).append(entry["residual"])
+    return {quantity: math.fsum(values) / len(values) for quantity, values in found.items()}
+
+
+def ledger_totals(ledger: dict[str, Any]) -> pd.DataFrame:
+    """FLOPs per token by phase, algorithmic and executed."""
+    names = {"training": "training (forward + backward)", "prefill": "prefill", "decode": "decode"}
+    return pd.DataFrame(
+        [
+            {
+                "phase": words,
+                "algorithmic, FLOPs/token": si(ledger.get(f"{phase}_flops_per_token"), 4),
+                "executed, FLOPs/token": si(ledger.get(f"executed_{phase}_flops_per_token"), 4),
+            }
+            for phase, words in names.items()
+        ]
+    )
+
+
+def ledger_amounts(ledger: dict[str, Any]) -> pd.DataFrame:
+    """Parameters, memory and traffic."""
+    counted = {
+        "parameters": "parameters, tied ones once",
+        "active_parameters": "parameters one token uses",
+        "non_embedding_parameters": "parameters without embeddings",
+        "weight_bytes": "weights",
+        "state_bytes": f"decode state of one sequence of {ledger.get('tokens')} tokens",
+        "memory_bytes": "memory: weights + decode state",
+        "decode_traffic_bytes_per_token": "bytes moved per decoded token",
+    }
+    rows = []
+    for name, words in counted.items():
+        value = ledger.get(name)
+        text = size(value) if "bytes" in name else "–" if value is None else f"{value:,}"
+        rows.append({"quantity": words, "amount": text})
+    return pd.DataFrame(rows)
+
+
+def ledger_parts(ledger: dict[str, Any]) -> pd.DataFrame:
+    """The ledger by part of the model."""
+    return pd.DataFrame(
+        [
+            {
+                "site": part["site"],
+                "part": part["name"],
+                "rates": " ".join(f"{rate:.3g}" for rate in part["rates"]),
+                "parameters": part["parameters"],
+                "training FLOPs/token": part["training_flops_per_token"],
+                "decode FLOPs/token": part["decode_flops_per_token"],
+                "state, bytes": part["state_bytes"],
+            }
+            for part in ledger.get("parts", ())
+        ]
+    )
+
+
+def point_rows(runs: Sequence[RunDetail]) -> pd.DataFrame:
+    """Every stored number of every operating point: scores, then speeds with the key they were measured under."""
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        for point in run.points.values():
+            place = {"seed": run.run.seed, "operating point": point.name}
+            for e in point.evaluations:
+                rest = ", ".join(f"{k} {si(v)}" for k, v in e.metrics.items())
+                under = f"{e.tokens} tokens, {e.rows} rows: {rest}"
+                rows.append(place | {"quantity": SCORE, "value": e.score, "measured under": under})
+            for m in point.measurements:
+                settled = "" if m.stable else "; the warm-up did not settle"
+                rows.append(
+                    place
+                    | {"quantity": UNITS.get(m.metric, m.metric), "value": m.median}
+                    | {"quartiles": f"{number(m.q1)} – {number(m.q3)}", "repeats": m.repeats}
+                    | {"measured under": key_in_words(m.key()) + settled}
+                )
+    columns = ["seed", "operating point", "quantity", "value", "quartiles", "repeats", "measured under"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def run_rows(runs: Sequence[RunDetail]) -> pd.DataFrame:
+    """One line a run with its state and cause."""
+    return pd.DataFrame(
+        [
+            {
+                "run": r.run.key,
+                "state": r.run.state.replace("_", " "),
+                "cause": r.run.cause,
+                "rungs done": r.run.rungs_done,
+                "training tokens": r.rungs[-1].tokens if r.rungs else None,
+                "worker": r.run.worker,
+                "started (UTC)": _time(r.run.started_at),
+                "finished (UTC)": _time(r.run.finished_at),
+                "plugins": ", ".join(f"{k} {v}" for k, v in r.run.identities.items()),
+            }
+            for r in runs
+        ]
+    )
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else f"{at:%Y-%m-%d %H:%M:%S}"

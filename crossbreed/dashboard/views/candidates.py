@@ -1,0 +1,65 @@
+"""Candidates: all of a study's candidates as a table, with state and cause; choosing a row chooses the candidate."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from crossbreed.dashboard import choice, queries
+from crossbreed.dashboard.live import current_study, follow
+from crossbreed.dashboard.tables import candidate_formats, candidate_rows
+from crossbreed.dashboard.words import UNITS, code, counts, key_in_words
+
+TABLE = "candidates-table"
+ROWS_SHOWN = 16
+
+
+def body() -> None:
+    study = current_study()
+    if study is None:
+        return
+    at = queries.stamp(study)
+    results, state = queries.results(study, at), queries.progress(study, at)
+    if not results.candidates:
+        st.info("No candidate is drawn yet; they appear here while `crossbreed search` runs.")
+        return
+    st.markdown(f"**{len(results.candidates)} candidates**: {counts(state.trials)}")
+    table = candidate_rows(results.candidates, results.objectives)
+    st.session_state["candidates-order"] = table["#"].tolist()
+    st.dataframe(
+        table,
+        hide_index=True,
+        height=min(len(table) + 1, ROWS_SHOWN + 1) * 35 + 3,
+        column_config=candidate_formats(table),
+        key=TABLE,
+        on_select=_chosen,
+        selection_mode="single-row",
+        placeholder="",
+        alt="Candidates of the study",
+    )
+    for name, key in results.objectives.keys.items():
+        st.caption(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
+    _link()
+
+
+def _chosen() -> None:
+    rows = st.session_state[TABLE]["selection"]["rows"]
+    order = st.session_state["candidates-order"]
+    if rows and rows[0] < len(order):
+        choice.choose_trial(order[rows[0]])
+
+
+def _link() -> None:
+    number = choice.trial_number()
+    if number is None:
+        st.caption("Tick a row to choose its candidate.")
+        return
+    st.page_link(
+        "views/candidate.py",
+        label=f"Open candidate {number}",
+        icon=":material/account_tree:",
+        query_params={"study": choice.study_name() or "", "trial": str(number)},
+    )
+
+
+if __name__ == "__main__":
+    follow(body)

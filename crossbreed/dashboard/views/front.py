@@ -1,0 +1,163 @@
+"""Front: a study's candidates as a scatter with intervals; clicking a marker chooses its candidate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.search.candidates import SCORE, Candidate, Objectives
+from crossbreed.dashboard import choice, queries
+from crossbreed.dashboard.charts import drawable, front_figure
+from crossbreed.dashboard.live import current_study, follow, objective
+from crossbreed.dashboard.queries import Results
+from crossbreed.dashboard.tables import candidate_formats, candidate_rows
+from crossbreed.dashboard.words import (
+    UNITS,
+    code,
+    counts,
+    key_in_words,
+    percent,
+    short_name,
+    si,
+    size,
+)
+
+CHART = "front-chart"
+
+
+def body() -> None:
+    study = current_study()
+    if study is None:
+        return
+    results = queries.results(study, queries.stamp(study))
+    chart, details = st.columns([2, 1], gap="medium")
+    with chart:
+        _chart(results)
+    with details:
+        _details(results.find(choice.trial_number()), results.objectives)
+    if results.front:
+        st.markdown("##### The front")
+        table = candidate_rows(results.front, results.objectives)
+        st.dataframe(
+            table.drop(columns=["front", "cause"]),
+            hide_index=True,
+            column_config=candidate_formats(table),
+            placeholder="",
+            alt="Candidates on the front",
+        )
+
+
+def _chart(results: Results) -> None:
+    x, y = _axes(results.objectives)
+    log, off, _ = st.columns([1, 1, 2])
+    with log:
+        log_wanted = choice.switch("Log axis", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
+    with off:
+        off_wanted = choice.switch(
+            "Show off budget",
+            "off",
+            False,
+            "Candidates whose realised cost left the budget, as crosses. They are never on the front.",
+        )
+    shown, hidden = drawable(results.candidates, results.objectives, x, y, off_budget=off_wanted)
+    if shown:
+        figure = front_figure(
+            shown,
+            [c.row.family for c in results.candidates],
+            x,
+            y,
+            log_x=log_wanted and all(c.means[x] > 0 for c in shown),
+            line=len(results.objectives.names) == 2,
+            selected=choice.trial_number(),
+        )
+        st.plotly_chart(
+            figure,
+            key=CHART,
+            on_select=_clicked,
+            selection_mode="points",
+            config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
+            alt=f"{UNITS.get(y, y)} against {UNITS.get(x, x)} for {len(shown)} candidates",
+        )
+    else:
+        st.info(
+            "No candidate is trained and measured yet. The chart fills while `crossbreed search` runs; see the page "
+            "Candidates for what happened so far.",
+            icon=":material/hourglass:",
+        )
+    _caption(results.objectives, len(shown), hidden)
+
+
+def _axes(objectives: Objectives) -> tuple[str, str]:
+    """The speed across and the score up where a study has them, else its first two objectives."""
+    names = objectives.names
+    y = SCORE if SCORE in names else names[0]
+    across = objectives.speeds or [n for n in names if n != y] or names
+    return across[0], y
+
+
+def _clicked() -> None:
+    """Take the candidate of the marker that was clicked; a click beside them changes nothing."""
+    event: Any = st.session_state[CHART]
+    points = [p for p in event["selection"]["points"] if p.get("customdata")]
+    if points:
+        data = points[-1]["customdata"]
+        choice.choose_trial(int(data[0] if isinstance(data, list | tuple) else data["0"]))
+
+
+def _caption(objectives: Objectives, shown: int, hidden: dict[str, int]) -> None:
+    words = [f"{shown} candidates shown" + (f"; not shown: {counts(hidden)}." if hidden else ".")]
+    words.append(
+        "Means over seeds; bars are 95% Student t intervals, from 3 seeds on. Faint markers are dominated."
+    )
+    if len(objectives.names) > 2:
+        others = ", ".join(UNITS.get(n, n) for n in objectives.names)
+        words.append(f"The front is over {others}, so no line is drawn through two of them.")
+    for name, key in objectives.keys.items():
+        # A device's name comes from a worker, so it is shown as code.
+        words.append(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
+    st.caption("  \n".join(words))
+
+
+def _details(candidate: Candidate | None, objectives: Objectives) -> None:
+    if candidate is None:
+        number = choice.trial_number()
+        if number is not None:
+            st.warning(f"Candidate {number} is not in this study; click a marker to choose another.")
+        else:
+            st.info("Click a marker to see its candidate.", icon=":material/ads_click:")
+        return
+    row = candidate.row
+    with st.container(border=True, key="details"):
+        st.markdown(f"#### Candidate {row.number}" + (" :material/star:" if candidate.on_front else ""))
+        st.markdown(code(row.family))
+        for name in objectives.names:
+            objective(candidate, name)
+        st.table(_facts(candidate), hide_header=True, border="horizontal")
+        if row.cause:
+            st.caption(code(row.cause))
+        st.page_link(
+            "views/candidate.py",
+            label=f"Open candidate {row.number}",
+            icon=":material/account_tree:",
+            query_params={"study": choice.study_name() or "", "trial": str(row.number)},
+        )
+
+
+def _facts(candidate: Candidate) -> dict[str, str]:
+    ledger = candidate.row.ledger or {}
+    facts = {
+        "state": candidate.row.state.replace("_", " "),
+        "parameters": si(ledger.get("parameters"), 4),
+        "training FLOPs/token": si(ledger.get("training_flops_per_token"), 4),
+        "memory": size(ledger.get("memory_bytes")),
+    }
+    if candidate.row.certificate is not None:
+        for r in Certificate.model_validate(candidate.row.certificate).quantities:
+            facts[f"Δ {short_name(r.quantity)}"] = percent(r.residual)
+    return facts
+
+
+if __name__ == "__main__":
+    follow(body)

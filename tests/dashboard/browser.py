@@ -1,0 +1,154 @@
+"""A real server and a real browser: the dashboard as its users start it, and Chromium to look at it with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+ARTEFACTS = Path(__file__).parents[2] / "artefacts"
+"""Where screenshots are kept to be looked at; git ignores it."""
+
+PATIENCE_S = 120
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running dashboard: where it is, its process, and what it printed so far."""
+
+    address: str
+    pid: int
+    log: Path
+
+    def url(self, page: str = "", **parameters: object) -> str:
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        return f"{self.address}/{page}{query}"
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rsplit(":", 1)[1])
+
+
+@contextmanager
+def serving(url: str, folder: Path) -> Iterator[Server]:
+    """``python -m crossbreed.dashboard`` over the database at ``url``, until the block ends.
+
+    The server picks its own free port and prints it, so no two servers can race for one.
+    """
+    log = folder / "server.log"
+    environment = os.environ | {"CROSSBREED_DB": url, "PYTHONUNBUFFERED": "1"}
+    with log.open("w") as output:
+        starter = subprocess.Popen(
+            [sys.executable, "-m", "crossbreed.dashboard", "--no-browser"],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+    try:
+        address = _printed_address(starter, log)
+        yield Server(address, starter.pid, log)
+    finally:
+        starter.terminate()
+        starter.wait(30)
+
+
+def _printed_address(starter: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+        if found is not None and _healthy(found[0]):
+            return found[0]
+        if starter.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise RuntimeError(f"the dashboard does not start:\n{log.read_text()}")
+
+
+def _healthy(address: str) -> bool:
+    try:
+        with urlopen(f"{address}/_stcore/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def chromium() -> str:
+    """The browser of CHROMIUM, or one on PATH. Raises RuntimeError naming the package."""
+    asked = os.environ.get("CHROMIUM")
+    names = [asked] if asked else ["chromium", "chromium-browser", "google-chrome"]
+    for name in names:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise RuntimeError(
+        f"no browser: {' and '.join(names)} not found; install the package chromium, or set CHROMIUM."
+    )
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """A headless Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Page]:
+    """A page in a fresh profile; closed, and checked for errors of the page, at the end."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    try:
+        yield page
+    finally:
+        context.close()
+    assert not failures, failures
+
+
+def settled(page: Page) -> None:
+    """Wait until the app has run and shows no exception."""
+    expect(page.get_by_test_id("stAppViewContainer")).to_be_visible()
+    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    expect(page.get_by_test_id("stException")).to_have_count(0)
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep a screenshot of the whole page."""
+    ARTEFACTS.mkdir(exist_ok=True)
+    main = page.get_by_test_id("stMain")
+    height = main.evaluate("e => e.scrollHeight")
+    size = page.viewport_size or {"width": 1280, "height": 900}
+    page.set_viewport_size({"width": size["width"], "height": max(size["height"], height + 4)})
+    page.wait_for_timeout(600)
+    page.screenshot(path=ARTEFACTS / f"{name}.png")
+    page.set_viewport_size(size)
