@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
 from crossbreed.core.search.rungs import Standing
 from crossbreed.storage.rows import CandidateRow, SeedRow
@@ -103,9 +102,3 @@ def wanted_seeds(candidates: Sequence[Candidate], seeds: int) -> list[tuple[Cand
         if missing:
             wanted.append((candidate, missing))
     return wanted
-
-
-def rung_tokens(recipe: Recipe, rungs_done: int, *, first_rung_only: bool) -> tuple[int, ...]:
-    """Rungs of the next training job: up to the next one where runs are compared there, all of them otherwise."""
-    tokens = recipe.rung_tokens()
-    return tuple(tokens[: rungs_done + 1]) if first_rung_only else tuple(tokens)

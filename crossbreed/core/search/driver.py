@@ -19,17 +19,16 @@ from crossbreed.core import genome
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.errors import StudyBusy
 from crossbreed.core.genome import Architecture
-from crossbreed.core.lab.job import Job, Phase
-from crossbreed.core.lab.operating_points import FORCED_RATES
 from crossbreed.core.lab.records import Curve, Finished, Record, Started
 from crossbreed.core.search import agenda, intake
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.breeding import Breeder, violation
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives, read
+from crossbreed.core.search.dispatch import job_for
 from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool
 from crossbreed.core.search.progress import Activity, Pace, Progress
 from crossbreed.core.search.rungs import promotions
-from crossbreed.core.search.study_setting import COST_MODEL, StudySetting
+from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow
 
@@ -193,8 +192,6 @@ class Driver:
             trial = self.repository.trial(self.study_id, run.number)
             architecture = genome.parse(Architecture, trial.genome, f"trial {run.number}")
             if run.identities != self.setting.registry.identities(architecture):
-                if run.state == "preempted":
-                    self.repository.set_run_state(run.id, "queued")
                 cause = "a plugin of this candidate has changed since the run was queued; its results would not pool"
                 self.repository.set_run_state(run.id, "failed", cause=cause)
 
@@ -284,8 +281,10 @@ class Driver:
         return not compared or item.seed.state == "preempted" or item.seed.run_id in self._promoted
 
     def _promotions(self, *, closing: bool) -> list[int]:
-        reached = {min(row.seeds, key=lambda s: s.run_id).run_id: row for row in self._rows if row.seeds}
-        metrics = {run_id: {r.rung: r.metrics for r in self.repository.rungs(run_id)} for run_id in reached}
+        metrics = {
+            run_id: {r.rung: r.metrics for r in rungs}
+            for run_id, rungs in self.repository.study_rungs(self.study_id).items()
+        }
         standing = agenda.standings(
             self._rows, metrics, self.objectives, self.setting.task.score.name, self.rungs
         )
@@ -322,44 +321,9 @@ class Driver:
             return
         folder = intake.run_folder(self.file.name, item.row.number, item.seed.seed)
         self._active[lease] = _Active(item, lease, folder)
-        self.executor.submit(self._job(item, lease, folder))
-
-    def _job(self, item: Item, lease: str, folder: str) -> Job:
         trial = self.repository.trial(self.study_id, item.row.number)
-        recipe = self.file.train
-        first = min(s.run_id for s in item.row.seeds) == item.seed.run_id
-        step_by_step = first and item.seed.rungs_done < self.rungs - 1
-        phases: tuple[Phase, ...] = ("profile",) if item.need != "train" else ("train", "evaluate")
-        points: tuple[str, ...] = ()
-        if item.need == "train":
-            rungs = agenda.rung_tokens(recipe, item.seed.rungs_done, first_rung_only=step_by_step)
-            if step_by_step:
-                phases = ("train",)
-        else:
-            rungs = tuple(recipe.rung_tokens())
-            routed = bool((trial.ledger or {}).get("rates"))
-            # Forced decisions cost the same whatever the seed; one run of each candidate is timed under them.
-            forced = tuple(f"forced:{rate}" for rate in FORCED_RATES) if routed and first else ()
-            points = (*forced, OWN)
-        return Job(
-            study=self.file.name,
-            number=item.row.number,
-            seed=item.seed.seed,
-            lease=lease,
-            architecture=trial.genome,
-            task={"name": self.file.task.name, "params": self.file.task.params},
-            recipe=recipe.model_dump(mode="json"),
-            artefacts=str(self.repository.artefacts / folder),
-            rungs=rungs,
-            budget=self.setting.budget.model_dump(mode="json"),
-            certificate=trial.certificate,
-            plugins=tuple(self.setting.registry.files),
-            cost={"name": COST_MODEL, "params": {}},
-            device=self.options.device,
-            threads=self.search.threads,
-            phases=phases,
-            points=points,
-        )
+        place = self.repository.artefacts / folder
+        self.executor.submit(job_for(item, trial, lease, place, self.setting, self.options.device))
 
     # What comes back
 

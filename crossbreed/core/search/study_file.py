@@ -21,6 +21,7 @@ from crossbreed.core.search.front import Direction
 SPEEDS = ("decode_tokens_per_s", "prefill_tokens_per_s")
 """Objectives measured on the device, at batch 1 and the task's length."""
 
+Share = Annotated[float, Field(ge=0, le=1)]
 Names = Literal["all"] | tuple[str, ...]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -106,6 +107,8 @@ class SearchSection(Section):
     threads:    CPU threads of each worker, in training and while measuring.
     repeats:    fresh proposals tried when one was seen before; then that architecture gets its next seed.
     profile_after: trained runs that wait before all training stops for them to be timed alone.
+    forced_rates: shares of tokens forced to each router's most expensive choice, at which routed candidates are timed
+                beside their own decisions.
     """
 
     sampler: str = "tpe"
@@ -117,6 +120,7 @@ class SearchSection(Section):
     threads: int = Field(default=1, ge=1)
     repeats: int = Field(default=10, ge=1)
     profile_after: int = Field(default=16, ge=1)
+    forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
     stop: StopSection = StopSection()
 
     @field_validator("sampler")
