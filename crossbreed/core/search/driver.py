@@ -118,7 +118,6 @@ class Driver:
         try:
             with self._signals():
                 self._take_up()
-                # Only the driver that holds the study starts workers.
                 self._executor = self._start_executor(self.spool)
                 return self._loop()
         finally:
@@ -176,7 +175,9 @@ class Driver:
                     else:
                         self._finish(run.id, run.number, lease, record)
             self.spool.discard(lease)
-        self.repository.requeue_expired(self.study_id, everything=True)
+        for row in self.repository.requeue_expired(self.study_id, everything=True):
+            # The driver died, not the worker: however often that happens, it is no attempt of the run's.
+            self.repository.set_run_state(row.id, "queued")
         self._retire_old_versions()
         rows = self.repository.candidates(self.study_id)
         self.breeder.recall(rows)
@@ -315,6 +316,7 @@ class Driver:
 
     def _submit(self, item: Item) -> None:
         run_id = item.seed.run_id
+        self.executor.start()
         lease = self.repository.lease_run(run_id, type(self.executor).__name__, seconds=RUN_LEASE_S)
         self._stale = True
         if lease is None:

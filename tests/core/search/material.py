@@ -130,14 +130,18 @@ class Scripted:
         self.log: list[Job] = []
         self.together: list[list[Job]] = []
         self.fail: Callable[[Job], Report | None] = lambda job: None
-        self.stopped = self.ended = False
+        self.started = self.stopped = self.ended = False
         self.before: Callable[[Job], None] = lambda job: None
 
     @property
     def running(self) -> int:
         return len(self.waiting)
 
+    def start(self) -> None:
+        self.started = True
+
     def submit(self, job: Job) -> None:
+        assert self.started
         assert len(self.waiting) < self.slots
         self.waiting.append(job)
         self.log.append(job)

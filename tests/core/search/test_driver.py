@@ -273,6 +273,20 @@ def test_a_dead_drivers_leases_and_spooled_records_are_taken_up(database: Path, 
     assert next(j.phases for j in second.log if j.key == held[1].key) == ("train", "evaluate")
 
 
+def test_drivers_that_die_cost_a_run_no_attempt(database: Path, toys: Registry) -> None:
+    def die(job: Job) -> None:
+        raise SystemError("as if the process had been killed")
+
+    for _ in range(5):
+        crash = Scripted(slots=1)
+        crash.before = die
+        with pytest.raises(SystemError):
+            drive(database, setting(toys), crash)
+    end, repository, study = drive(database, setting(toys), Scripted())
+    assert end == "done"
+    assert set(repository.run_states(study)) == {"done"}
+
+
 def test_a_second_driver_is_refused_and_a_dead_one_is_taken_over(database: Path, toys: Registry) -> None:
     study_setting = setting(toys)
     repository = Repository.open(str(database))
@@ -330,6 +344,7 @@ def test_a_small_space_ends_in_more_seeds_not_in_a_loop(database: Path, toys: Re
     again = Scripted()
     assert drive(database, small, again)[0] == "done"
     assert again.log == []
+    assert not again.started
 
 
 def test_a_study_grows_when_run_again_with_more_trials(database: Path, toys: Registry) -> None:

@@ -35,6 +35,10 @@ class Executor(Protocol):
         """Jobs submitted and not ended."""
         ...
 
+    def start(self) -> None:
+        """Make workers ready, unless they are; called before a run is leased, so that a failure costs no attempt."""
+        ...
+
     def submit(self, job: Job) -> None:
         """Start a job; call it only while ``running < slots``."""
         ...

@@ -25,6 +25,9 @@ class InlineExecutor:
     def running(self) -> int:
         return 0 if self._job is None else 1
 
+    def start(self) -> None:
+        """This process is ready."""
+
     def submit(self, job: Job) -> None:
         if self._job is not None:
             raise RuntimeError(f"run {self._job.key} is still to be worked on")

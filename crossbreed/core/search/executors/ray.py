@@ -78,7 +78,7 @@ class RayExecutor:
     """``slots`` workers of ``threads`` CPU threads (and ``gpus`` GPUs) each.
 
     ``address`` None starts a local cluster for this process alone; otherwise an existing one is joined and left running.
-    Raises ConfigError when the address cannot be reached.
+    Nothing runs before ``start``, which raises ConfigError when the address cannot be reached.
     """
 
     def __init__(
@@ -89,9 +89,14 @@ class RayExecutor:
         self._stopping = False
         self._running: list[_Slot] = []
         self._idle: list[Any] = []
-        self._connect(address)
-        # Started now, workers import while the driver matches its first candidates.
-        self._idle = [self._new_actor() for _ in range(slots)]
+        self._address = address
+
+    def start(self) -> None:
+        if ray.is_initialized():
+            return
+        self._connect(self._address)
+        # All at once, so that workers import while the driver goes on proposing.
+        self._idle = [self._new_actor() for _ in range(self.slots)]
 
     def _connect(self, address: str | None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
