@@ -26,6 +26,8 @@ SETTLED = 3
 """Successive warm-up times that must agree within TOLERANCE before measuring starts."""
 TOLERANCE = 0.10
 MOST_WARMUP = 30
+MOST_WARMUP_S = 5.0
+"""The warm-up's bounds: calls, and seconds for calls so long that this many would take minutes."""
 DECODE_STEPS = 50
 """Tokens decoded per sample: the fewest at which shares of a tenth, 0.22 and two fifths are whole."""
 PREFILL_TOKENS = 256
@@ -58,7 +60,7 @@ def measure(
     """Time ``call``, which may be asynchronous: the device is waited for before each reading of the clock.
 
     The first call is never looked at; then calls are made until the last SETTLED of them agree within TOLERANCE, at most
-    ``most_warmup`` in all. Raises CrossbreedError when the clock did not advance, since no throughput follows from that.
+    ``most_warmup`` in all or MOST_WARMUP_S seconds. Raises CrossbreedError when the clock did not advance, since no throughput follows from that.
     """
 
     def once() -> float:
@@ -70,11 +72,12 @@ def measure(
 
     once()
     recent: list[float] = []
-    warmup, stable = 1, False
+    warmup, spent, stable = 1, 0.0, False
     with _no_collection():
-        while not stable and warmup < most_warmup:
+        while not stable and warmup < most_warmup and (spent < MOST_WARMUP_S or warmup <= SETTLED):
             recent = [*recent, once()][-SETTLED:]
             warmup += 1
+            spent += recent[-1]
             stable = len(recent) == SETTLED and max(recent) <= (1 + TOLERANCE) * min(recent)
         seconds = [once() for _ in range(max(2, repeats))]
     if min(seconds) <= 0:

@@ -37,16 +37,22 @@ def test_a_slow_first_call_is_in_no_statistic():
 
 def test_warm_up_goes_on_until_three_calls_agree():
     clock = Clock()
-    timing = measure(calls(clock, 100.0, 50.0, 9.0, 3.0, 1.3, 1.0, 1.05, 1.1), clock=clock)
+    timing = measure(calls(clock, 100.0, 0.05, 0.09, 0.3, 0.13, 0.1, 0.105, 0.11), clock=clock)
     assert timing.warmup == 8
     assert timing.stable
 
 
 def test_a_warm_up_that_never_settles_is_bounded_and_said_so():
     clock = Clock()
-    timing = measure(calls(clock, *[1.0, 2.0] * 200), clock=clock)
+    timing = measure(calls(clock, *[0.01, 0.02] * 200), clock=clock)
     assert timing.warmup == MOST_WARMUP
     assert not timing.stable
+
+
+def test_a_warm_up_of_long_calls_is_bounded_in_seconds():
+    clock = Clock()
+    timing = measure(calls(clock, *[20.0, 40.0] * 50), clock=clock)
+    assert (timing.warmup, timing.stable) == (4, False)
 
 
 def test_quartiles_are_those_of_the_repeats():
