@@ -8,6 +8,7 @@ import typer
 
 from crossbreed import __version__
 from crossbreed.cli.compare import compare
+from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
 from crossbreed.cli.front import front
 from crossbreed.cli.init import init
@@ -72,6 +73,11 @@ app.command(
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )
+app.command(
+    epilog=examples(
+        "crossbreed dashboard", "crossbreed dashboard --db demo/crossbreed.db --port 8600 --no-browser"
+    )
+)(dashboard)
 app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --json"))(doctor)
 app.add_typer(tasks)
 app.add_typer(study)

@@ -119,7 +119,7 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     from crossbreed.cli.fronts import candidate_table, front_data
     from crossbreed.storage.locations import redacted
 
-    name = study.file.name
+    name, place = study.file.name, shlex.quote(redacted(db))
     objectives = study.objectives.over([c.row for c in outcome.candidates])
     if as_json:
         print_json("search", {"end": outcome.end, **front_data(name, outcome.candidates, objectives)})
@@ -132,8 +132,10 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     }
     if counts:
         words = ", ".join(f"{count} {state}" for state, count in counts.items())
-        console.print(f"Not on the front: {words} (crossbreed front {name} --all).", markup=False)
-    console.print(f"See it in a browser: crossbreed dashboard --db {shlex.quote(redacted(db))}", markup=False)
+        console.print(
+            f"Not on the front: {words} (crossbreed front {name} --all --db {place}).", markup=False
+        )
+    console.print(f"See it in a browser: crossbreed dashboard --db {place}", markup=False)
 
 
 def resume_command(start: list[str], db: str, plugins: list[Path] | None, **options: Any) -> str:

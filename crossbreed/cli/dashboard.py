@@ -1,0 +1,32 @@
+"""``crossbreed dashboard``: studies in a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Plugins, registry_of
+
+
+def dashboard(
+    db: Db = DEFAULT_DB,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port on 127.0.0.1; default: the first free one from 8501."),
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no browser window.")] = False,
+    plugin: Plugins = None,
+    debug: Debug = False,
+) -> None:
+    """Serve the dashboard on this machine's loopback. It reads the database and never writes; Ctrl-C ends it."""
+    registry_of(plugin)
+    # This process becomes the server, so that signals reach it. The URL may hold a password, and environments are
+    # private where command lines are not.
+    command = [sys.executable, "-m", "crossbreed.dashboard"]
+    command += [] if port is None else ["--port", str(port)]
+    command += ["--no-browser"] if no_browser else []
+    sys.stdout.flush()
+    os.execve(sys.executable, command, {**os.environ, "CROSSBREED_DB": db})
