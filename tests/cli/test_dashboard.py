@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -26,19 +27,27 @@ def test_it_serves_on_loopback_until_interrupted(db: Path, tmp_path: Path) -> No
         str(port),
         "--no-browser",
     ]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as server:
-        try:
-            assert _healthy(port, server)
-            assert str(db) not in Path(f"/proc/{server.pid}/cmdline").read_text()
-            listening = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True).stdout
-            assert f"0100007F:{port:04X} 00000000:0000 0A" in listening  # 127.0.0.1 and no other address
-            assert f"00000000:{port:04X} 00000000:0000 0A" not in listening
-        finally:
-            server.send_signal(signal.SIGINT)
-            output, _ = server.communicate(timeout=30)
-    assert server.returncode in (0, 130), output
+    server = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert _healthy(port, server)
+        assert str(db) not in Path(f"/proc/{server.pid}/cmdline").read_text()
+        listening = Path("/proc/net/tcp").read_text()
+        assert f"0100007F:{port:04X} 00000000:0000 0A" in listening  # 127.0.0.1 and no other address
+        assert f"00000000:{port:04X} 00000000:0000 0A" not in listening
+        os.killpg(server.pid, signal.SIGINT)  # what Ctrl-C in a terminal does
+        output, _ = server.communicate(timeout=60)
+        assert server.returncode in (0, 130), output
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
 
 
 def _healthy(port: int, server: subprocess.Popen[str]) -> bool:
