@@ -53,7 +53,7 @@ class Shift(Mixer, nn.Module):
         if self.config.fault == "memory":
             raise MemoryError("host is full")
         if self.config.fault == "allocator":
-            torch.empty(1 << 60, dtype=torch.uint8)
+            torch.empty(1 << 60, dtype=torch.uint8, device=y_BTD.device)
         if self.config.fault == "interrupt":
             raise KeyboardInterrupt
         return y_BTD
