@@ -83,7 +83,7 @@ def front_figure(
 def _markers(
     members: Sequence[Candidate], x: str, y: str, colour: str, symbol: str, strong: bool
 ) -> go.Scatter:
-    opacity = 1.0 if strong else 0.35
+    opacity = 1.0 if strong else 0.45
     symbols = ["x-thin" if _off_budget(c) else symbol for c in members]
     return go.Scatter(
         x=[c.means[x] for c in members],
@@ -120,7 +120,7 @@ def _error_bars(members: Sequence[Candidate], name: str, colour: str, strong: bo
         "array": [0.0 if i is None else i.high - i.mean for i in found],
         "arrayminus": [0.0 if i is None else i.mean - i.low for i in found],
         "visible": any(i is not None for i in found),
-        "color": faded(colour, 0.8 if strong else 0.25),
+        "color": faded(colour, 0.8 if strong else 0.35),
         "thickness": 1.2,
         "width": 3,
     }

@@ -29,8 +29,9 @@ ARROWS = {"sequential": "→", "parallel": "+", "parallel_mean": "mean"}
 AxisOf = Callable[[str], str]
 
 
-def architecture_figure(architecture: Architecture, axis_of: AxisOf) -> go.Figure:
-    """The drawing. ``axis_of`` maps a mixer's name to ``sequence``, ``depth``, ``channel`` or ``unknown``."""
+def architecture_figure(architecture: Architecture, axis_of: AxisOf, ink: str | None = None) -> go.Figure:
+    """The drawing. ``axis_of`` maps a mixer's name to ``sequence``, ``depth``, ``channel`` or ``unknown``; ``ink`` is the
+    colour of the text, None for the theme's."""
     pen = _Pen()
     tied = "tied" if architecture.tie_embeddings else "untied"
     pen.line(f"embedding: {architecture.vocab} tokens, width {architecture.d_model}, {tied}", NEUTRAL)
@@ -39,7 +40,7 @@ def architecture_figure(architecture: Architecture, axis_of: AxisOf) -> go.Figur
     for index, stage in enumerate(architecture.stages):
         _stage(pen, index, stage, axis_of)
     pen.line("final norm, output head" if architecture.final_norm else "output head", NEUTRAL)
-    return pen.figure()
+    return pen.figure(ink)
 
 
 class _Pen:
@@ -77,7 +78,7 @@ class _Pen:
         self.hints.append((0.5, self.y + PILL / 2, chart_text(text)))
         self.y += PILL + GAP
 
-    def figure(self) -> go.Figure:
+    def figure(self, ink: str | None) -> go.Figure:
         figure = go.Figure(
             go.Scatter(
                 x=[x for x, _, _ in self.hints],
@@ -94,7 +95,7 @@ class _Pen:
             height=int(self.y) + 8,
             margin={"l": 0, "r": 0, "t": 4, "b": 4},
             shapes=self.shapes,
-            annotations=self.notes,
+            annotations=[note | {"font": {**note["font"], "color": ink}} for note in self.notes],
             xaxis={"range": [-0.005, 1.005], **hidden},
             yaxis={"range": [self.y + 4, -4], **hidden},
             hovermode="closest",

@@ -24,6 +24,8 @@ _OPTIONS = {
     "server.enableStaticServing": "false",
     "browser.gatherUsageStats": "false",
     "client.toolbarMode": "viewer",
+    # Otherwise Streamlit shows strings that stand alone in the entry point, such as docstrings.
+    "runner.magicEnabled": "false",
     "client.showErrorLinks": "false",
     "theme.light.primaryColor": "#0072B2",
     "theme.dark.primaryColor": "#56B4E9",

@@ -13,7 +13,11 @@ NEUTRAL = "#8A8F98"
 AXES = {"sequence": "#0F85C9", "depth": "#CC79A7", "channel": "#009E73", "unknown": NEUTRAL}
 """What a mixer mixes along -> its colour in drawings."""
 ROUTER = "#E69F00"
-STANDINGS: dict[str, Literal["green", "blue", "gray"]] = {"running": "green", "complete": "blue", "idle": "gray"}
+STANDINGS: dict[str, Literal["green", "blue", "gray"]] = {
+    "running": "green",
+    "complete": "blue",
+    "idle": "gray",
+}
 
 
 def styles(families: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
 """Where screenshots are kept to be looked at; git ignores it."""
@@ -107,32 +107,50 @@ def chromium() -> str:
     )
 
 
+class Chromium:
+    """A headless browser. Pages of one look share a profile, and with it the cache of the app's own files."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.profiles: dict[tuple[int, int, bool], BrowserContext] = {}
+
+    @contextmanager
+    def open(
+        self, *, width: int = 1280, height: int = 900, dark: bool = False, fresh: bool = False
+    ) -> Iterator[Page]:
+        """A new page, checked for errors of its scripts at the end; ``fresh`` in a profile that knows nothing."""
+        look = (width, height, dark)
+        context = self._profile(look) if fresh or look not in self.profiles else self.profiles[look]
+        if not fresh:
+            self.profiles[look] = context
+        page = context.new_page()
+        failures: list[str] = []
+        page.on("pageerror", lambda error: failures.append(str(error)))
+        try:
+            yield page
+        finally:
+            page.close()
+        assert not failures, failures
+
+    def _profile(self, look: tuple[int, int, bool]) -> BrowserContext:
+        width, height, dark = look
+        context = self.browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        context.set_default_timeout(1000 * PATIENCE_S / 4)
+        return context
+
+
 @contextmanager
-def browsing() -> Iterator[Browser]:
-    """A headless Chromium."""
+def browsing() -> Iterator[Chromium]:
+    """Chromium, until the block ends; expectations wait as long as a busy machine may need."""
+    expect.set_options(timeout=1000 * PATIENCE_S // 4)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         try:
-            yield browser
+            yield Chromium(browser)
         finally:
             browser.close()
-
-
-@contextmanager
-def opened(browser: Browser, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Page]:
-    """A page in a fresh profile; closed, and checked for errors of the page, at the end."""
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-    )
-    context.set_default_timeout(30_000)
-    page = context.new_page()
-    failures: list[str] = []
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    try:
-        yield page
-    finally:
-        context.close()
-    assert not failures, failures
 
 
 def settled(page: Page) -> None:

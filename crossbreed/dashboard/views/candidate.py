@@ -19,6 +19,10 @@ from crossbreed.dashboard.queries import Detail
 from crossbreed.dashboard.words import CONVENTIONS, amount, code, short_name
 from crossbreed.storage.rows import StudyRow
 
+POINTS_SHOWN = 9
+INK = {"light": "#262730", "dark": "#FAFAFA"}
+"""Text in drawings: Streamlit's own colour for it is too pale on a coloured box."""
+
 
 def body() -> None:
     study = current_study()
@@ -36,7 +40,7 @@ def body() -> None:
         return
     detail = queries.detail(study, candidate.row.number, at)
     _summary(candidate, results.objectives)
-    drawing, budget = st.columns([3, 2], gap="medium")
+    drawing, budget = st.columns(2, gap="medium")
     with drawing:
         _architecture(detail)
     with budget:
@@ -102,7 +106,7 @@ def _architecture(detail: Detail) -> None:
     except ConfigError as error:
         st.warning(code(str(error)))
         return
-    figure = architecture_figure(architecture, _axis)
+    figure = architecture_figure(architecture, _axis, INK.get(st.context.theme.type or ""))
     st.plotly_chart(figure, key="drawing", config={"displayModeBar": False}, alt="The blocks along depth")
     st.caption(
         "Blue mixes along the sequence, green along features, purple along depth; orange routers choose. "
@@ -134,7 +138,7 @@ def _certificate(detail: Detail) -> None:
     st.caption(
         f"{verdict} at nominal rates, found by {certificate.path.replace('_', ' ')}"
         + (f" with {code(dimensions)}" if dimensions else "")
-        + ". Realised residuals are at the rates that trained routers chose, mean over seeds."
+        + ". Residuals are signed and relative; realised ones are at the rates that trained routers chose, mean over seeds."
     )
     if certificate.reason:
         st.caption(code(certificate.reason))
@@ -173,7 +177,7 @@ def _points(detail: Detail) -> None:
     st.dataframe(
         table,
         hide_index=True,
-        height=340,
+        height=min(len(table) + 1, POINTS_SHOWN + 1) * 35 + 3,
         column_config={
             "value": st.column_config.NumberColumn(format="%.5g"),
             "repeats": st.column_config.NumberColumn(width="small"),

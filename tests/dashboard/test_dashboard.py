@@ -1,0 +1,309 @@
+"""The dashboard in a real browser, over a real database, compared with what is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import sqlite3
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from crossbreed.core.search.candidates import Candidate
+from crossbreed.core.search.study import Study
+from crossbreed.dashboard.words import amount, interval
+from crossbreed.storage import Repository
+from tests.dashboard.browser import Chromium, Server, picture, settled
+from tests.dashboard.material import DEVICE, HOSTILE, ON_FRONT, RUNNING, SKETCHES, STUDY, add_run
+
+FOLLOWED_MS = 20_000
+"""Patience for what a page that follows the database shows by itself; it looks every two seconds."""
+
+
+def stored(database: Path) -> dict[int, Candidate]:
+    with Study.open(str(database)) as study:
+        return {c.row.number: c for c in study.read_candidates()}
+
+
+def visit(page: Page, url: str) -> None:
+    page.goto(url)
+    settled(page)
+
+
+def markers(page: Page) -> Locator:
+    """Candidates' markers: the drawn points of the chart but the ring and the legend."""
+    return page.locator(".scatterlayer .points path.point")
+
+
+def click_candidate(page: Page, number: int) -> None:
+    """Click with the mouse where the chart drew a candidate's marker, found by its position among the traces."""
+    expect(markers(page).first).to_be_visible()
+    place = page.locator(".js-plotly-plot").first.evaluate(
+        """(plot, number) => {
+            for (const [at, trace] of plot.data.entries()) {
+                const point = (trace.customdata || []).findIndex(d => d[0] === number);
+                if (point < 0) continue;
+                const group = plot.querySelectorAll('.scatterlayer .trace')[
+                    plot.calcdata.filter(c => c[0].trace.visible === true)
+                        .findIndex(c => c[0].trace.index === at)];
+                const box = group.querySelectorAll('.points path.point')[point].getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2];
+            }
+            return null;
+        }""",
+        number,
+    )
+    assert place is not None, f"no marker of candidate {number}"
+    page.mouse.move(*place)
+    page.mouse.click(*place)
+
+
+def metric(page: Page, label: str) -> Locator:
+    return page.get_by_test_id("stMetric").filter(has=page.get_by_text(label, exact=True))
+
+
+def test_a_study_is_chosen_and_a_clicked_marker_shows_what_is_stored(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    candidates = stored(database)
+    with browser.open() as page:
+        visit(page, server.url())
+        expect(page.get_by_role("heading", name=STUDY)).to_be_visible()
+        expect(page.get_by_text(f"runs: {14} done, 1 failed, 1 off budget")).to_be_visible()
+        page.get_by_role("link", name="Its front").click()
+        expect(page.get_by_text("Click a marker to see its candidate.")).to_be_visible()
+        for number in (1, 4, 0):
+            click_candidate(page, number)
+            details = page.locator(".st-key-details")
+            expect(details.get_by_role("heading", name=f"Candidate {number}")).to_be_visible()
+            candidate = candidates[number]
+            expect(details.get_by_text(candidate.row.family, exact=True)).to_be_visible()
+            for name, label in (("score", "score"), ("decode_tokens_per_s", "decode, tokens/s")):
+                expect(metric(page, label)).to_contain_text(amount(name, candidate.means[name]))
+                expect(metric(page, label)).to_contain_text(interval(candidate, name))
+            parameters = amount("parameters", (candidate.row.ledger or {})["parameters"])
+            expect(details.get_by_role("row", name=f"parameters {parameters}").first).to_be_visible()
+        picture(page, "dashboard-front-light-1280")
+        link = page.url
+    assert "study=recall-small" in link
+    assert "trial=0" in link
+    # The address alone brings the view back, in a browser that knows nothing.
+    with browser.open(fresh=True) as fresh:
+        visit(fresh, link)
+        expect(fresh.locator(".st-key-details").get_by_role("heading", name="Candidate 0")).to_be_visible()
+
+
+def test_the_chart_shows_the_stored_front_and_says_what_it_hides(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    candidates = stored(database)
+    with browser.open(width=1920, height=1080, dark=True) as page:
+        visit(page, server.url("front", trial=2))
+        expect(markers(page).first).to_be_visible()
+        drawn = page.locator(".js-plotly-plot").first.evaluate(
+            """plot => plot.data.filter(t => t.customdata).flatMap(t => t.customdata.map(
+                (d, i) => [d[0], Array.from(t.x)[i], Array.from(t.y)[i]]))"""
+        )
+        assert sorted(number for number, _, _ in drawn) == [0, 1, 2, 3, 4, 5]
+        for number, x, y in drawn:
+            means = candidates[number].means
+            assert (x, y) == pytest.approx((means["decode_tokens_per_s"], means["score"]))
+        expect(page.get_by_text("not shown: 1 infeasible, 1 failed, 1 off budget.")).to_be_visible()
+        expect(page.get_by_text(f"decode, batch 1, 32 tokens, float32, on {DEVICE}, best")).to_be_visible()
+        assert page.locator(".js-plotly-plot").first.evaluate("p => p.layout.xaxis.type") == "log"
+        page.get_by_text("Show off budget").click()
+        expect(page.get_by_text("not shown: 1 infeasible, 1 failed.")).to_be_visible()
+        page.get_by_text("Log axis").click()
+        expect(page).to_have_url(re.compile("log=0.*off=1|off=1.*log=0"))
+        picture(page, "dashboard-front-dark-1920")
+    line = [c.row.number for c in candidates.values() if c.on_front]
+    assert sorted(line) == sorted(ON_FRONT)
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 1920)])
+def test_a_candidate_shows_genome_ledger_certificate_curves_and_points(
+    server: Server, browser: Chromium, database: Path, dark: bool, width: int
+) -> None:
+    candidate = stored(database)[3]
+    ledger = candidate.row.ledger or {}
+    with browser.open(width=width, dark=dark) as page:
+        visit(page, server.url("candidate", study=STUDY, trial=3))
+        expect(page.get_by_role("heading", name="Candidate 3")).to_be_visible()
+        drawing = page.locator(".st-key-drawing")
+        for text in (
+            "multi_mixer: mamba2 | attention",
+            "mode router: segment_random",
+            "stage 0: layered, 2 deep",
+        ):
+            expect(drawing.get_by_text(re.compile(re.escape(text)))).to_be_visible()
+        expect(page.get_by_role("cell", name=f"{ledger['parameters']:,}").first).to_be_visible()
+        for residual in (candidate.row.certificate or {})["quantities"]:
+            expect(page.get_by_role("cell", name=f"{residual['residual']:+.2%} ✓")).to_be_visible()
+        expect(page.locator(".st-key-curves .scatterlayer .trace")).to_have_count(1)
+        expect(page.get_by_text("1 seed, no interval").first).to_be_visible()
+        expect(page.get_by_text(f"crossbreed show {candidate.row.hash[:12]}")).to_be_visible()
+        page.get_by_text("Genome as YAML").click()
+        expect(page.get_by_text("mixer: multi_mixer")).to_be_visible()
+        picture(page, f"dashboard-candidate-{'dark' if dark else 'light'}-{width}")
+
+
+def test_every_candidate_is_in_the_table_with_its_state(server: Server, browser: Chromium) -> None:
+    with browser.open(width=1920) as page:
+        visit(page, server.url("candidates", study=STUDY))
+        expect(page.get_by_text("9 candidates: 6 done, 1 infeasible, 1 failed, 1 off budget")).to_be_visible()
+        cells = page.get_by_test_id("stDataFrame").locator("td")
+        expect(cells.filter(has_text=re.compile("^infeasible$"))).to_have_count(1)
+        expect(cells.filter(has_text=re.compile("^off budget$"))).to_have_count(1)
+        picture(page, "dashboard-candidates-light-1920")
+    with browser.open(dark=True) as page:
+        visit(page, server.url("studies"))
+        settled(page)
+        picture(page, "dashboard-studies-dark-1280")
+
+
+def test_hostile_names_are_text(server: Server, browser: Chromium) -> None:
+    with browser.open() as page:
+        visit(page, server.url("candidate", study=STUDY, trial=7))
+        expect(page.get_by_text(HOSTILE, exact=True).first).to_be_visible()
+        page.get_by_text("Traceback of seed 0").click()
+        expect(page.get_by_text("ValueError: <img src=x").last).to_be_visible()
+        visit(page, server.url("front", study="<b>no</b>"))
+        expect(page.get_by_text("There is no study <b>no</b> in this database")).to_be_visible()
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("img[src=x]").count() == 0
+        assert page.get_by_role("link", name="link").count() == 0
+
+
+def test_a_page_follows_a_running_search_without_a_reload(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    with browser.open() as page:
+        visit(page, server.url("front", study=STUDY, trial=5))
+        expect(page.get_by_text("1 seed, no interval").first).to_be_visible()
+        page.evaluate("window.notReloaded = true")
+        with Repository.open(str(database)) as repository:
+            study = repository.open_study(STUDY)
+            trial = repository.trial(study.id, 5)
+            for seed in (1, 2):
+                add_run(repository, trial, seed, SKETCHES[RUNNING])
+        expect(page.get_by_text("(95%, 3 seeds)").first).to_be_visible(timeout=FOLLOWED_MS)
+        candidate = stored(database)[5]
+        expect(metric(page, "score")).to_contain_text(amount("score", candidate.means["score"]))
+        # The driver's lease alone changes nothing that is recorded, and is followed all the same.
+        page.get_by_role("link", name="Studies").click()
+        expect(page.get_by_text("idle", exact=True).first).to_be_visible()
+        with Repository.open(str(database)) as repository:
+            hold = repository.acquire_driver_lease(study.id)
+            expect(page.get_by_text("running", exact=True).first).to_be_visible(timeout=FOLLOWED_MS)
+            expect(page.get_by_text(f"process {os.getpid()} on")).to_be_visible()
+            repository.release_driver_lease(study.id, hold.token)
+        expect(page.get_by_text("idle", exact=True).first).to_be_visible(timeout=FOLLOWED_MS)
+        assert page.evaluate("window.notReloaded") is True
+
+
+def test_a_database_that_vanishes_is_said_and_found_again(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    away = database.with_suffix(".away")
+    with browser.open() as page:
+        visit(page, server.url("candidates", study=STUDY))
+        expect(page.get_by_text("9 candidates")).to_be_visible()
+        database.rename(away)
+        try:
+            expect(page.get_by_text("The database cannot be read")).to_be_visible(timeout=FOLLOWED_MS)
+            with browser.open() as late:
+                visit(late, server.url("front", study=STUDY))
+                expect(late.get_by_text("The database cannot be read")).to_be_visible()
+                away.rename(database)
+                expect(late.locator(".js-plotly-plot").first).to_be_visible(timeout=FOLLOWED_MS)
+        finally:
+            if away.exists():
+                away.rename(database)
+        expect(page.get_by_text("9 candidates")).to_be_visible(timeout=FOLLOWED_MS)
+
+
+def test_another_study_is_chosen_with_its_own_empty_state(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    hostile = "<script>window.hacked=1</script>**x**"
+    with Repository.open(str(database)) as repository:
+        spec = repository.open_study(STUDY).spec
+        repository.create_study("fresh", spec)
+    with sqlite3.connect(database, timeout=30) as connection:
+        # No command makes such a name; somebody's own script might.
+        connection.execute("UPDATE study SET name = ? WHERE name = 'fresh'", (hostile,))
+    with browser.open() as page:
+        visit(page, server.url("front", study=STUDY, trial=2))
+        page.get_by_role("combobox", name="Study").click()
+        page.get_by_role("option", name=hostile).click()
+        expect(page.get_by_text("No candidate is trained and measured yet.")).to_be_visible()
+        expect(page.get_by_text("Click a marker to see its candidate.")).to_be_visible()
+        page.get_by_role("link", name="Studies").click()
+        expect(page.get_by_role("heading", name=hostile)).to_be_visible()
+        assert page.evaluate("window.hacked") is None
+
+
+def test_the_server_listens_on_loopback_only(server: Server) -> None:
+    listening = {
+        c.laddr.ip for c in psutil.Process(server.pid).net_connections("inet") if c.status == "LISTEN"
+    }
+    assert listening == {"127.0.0.1"}
+    with socket.socket() as elsewhere, pytest.raises(ConnectionRefusedError):
+        elsewhere.connect((_own_address(), server.port))
+
+
+def _own_address() -> str:
+    """An address of this machine other than 127.0.0.1."""
+    found = [a.address for nic in psutil.net_if_addrs().values() for a in nic if a.family == socket.AF_INET]
+    return next((a for a in found if not a.startswith("127.")), "127.0.0.2")
+
+
+def test_the_server_holds_the_database_open_for_reading_only(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    with browser.open() as page:
+        visit(page, server.url("candidates", study=STUDY))
+        before = _content(database)
+        visit(page, server.url("front", study=STUDY))
+        expect(markers(page).first).to_be_visible()
+        held = [f for f in Path(f"/proc/{server.pid}/fd").iterdir() if os.path.realpath(f) == str(database)]
+        assert held
+        for descriptor in held:
+            flags = (
+                Path(f"/proc/{server.pid}/fdinfo/{descriptor.name}").read_text().split("flags:")[1].split()[0]
+            )
+            assert int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
+        assert _content(database) == before
+
+
+def _content(database: Path) -> str:
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        return hashlib.sha256("\n".join(connection.iterdump()).encode()).hexdigest()
+
+
+def test_no_request_reaches_a_file_outside_the_app(server: Server, database: Path) -> None:
+    for path in (
+        "../results.db",
+        "%2e%2e/%2e%2e/results.db",
+        "app/static/../../app.py",
+        "media/../../etc/passwd",
+    ):
+        try:
+            with urlopen(f"{server.address}/{path}", timeout=10) as answer:
+                body = answer.read()
+        except HTTPError as refusal:
+            body = refusal.read()
+        assert b"SQLite format" not in body
+        assert b"root:" not in body
+        assert b"st.navigation" not in body
+
+
+def test_the_server_never_failed(server: Server) -> None:
+    """Last in the file: nothing that the tests above did made the server print a traceback."""
+    assert "Traceback" not in server.log.read_text()
