@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -24,12 +25,14 @@ from crossbreed.core.host import Registry
 
 State = Literal["ok", "absent", "broken"]
 LIBRARIES = ("torch", "ray", "optuna", "streamlit", "plotly", "sqlalchemy", "alembic", "pydantic", "pluggy")
-KERNELS = {
-    "flash_attn": ("flash_attn", "pip install 'crossbreed[cuda]'"),
-    "mamba_ssm": ("mamba_ssm", "pip install 'crossbreed[cuda]'"),
-    "fla": ("fla", "pip install 'crossbreed[cuda]'"),
-    "triton": ("triton", "pip install 'crossbreed[cuda]'"),
+MODULES = {
+    "sdpa": "torch.nn.functional",
+    "flex": "torch.nn.attention.flex_attention",
+    "flash_attn": "flash_attn",
+    "fla": "fla",
+    "mamba_ssm": "mamba_ssm",
 }
+"""What must import for a mixer's backend to work; ``reference`` and a plugin's own backends need nothing that we know."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
 
@@ -56,7 +59,7 @@ def doctor(db: Db = DEFAULT_DB, plugin: Plugins = None, json: Json = False, debu
         *_python(),
         *_libraries(),
         *_devices(),
-        *_kernels(),
+        *_backends(registry),
         *_programs(),
         *_plugins(registry),
         *_database(db),
@@ -87,7 +90,7 @@ def _libraries() -> Iterator[Check]:
 
 def _importable(area: str, name: str, module: str, fix: str, required: bool = False) -> Check:
     """Import a module for real: an installed library may still be unusable (a wrong CUDA, a missing system library)."""
-    if importlib.util.find_spec(module) is None:
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
         return Check(area, name, "absent", "not installed", fix, required)
     try:
         importlib.import_module(module)
@@ -96,7 +99,7 @@ def _importable(area: str, name: str, module: str, fix: str, required: bool = Fa
             area, name, "broken", f"{type(error).__name__}: {error}", f"reinstall it: {fix}", required
         )
     try:
-        found = version(module)
+        found = version(module.partition(".")[0])
     except PackageNotFoundError:
         found = "imports"
     return Check(area, name, "ok", found, required=required)
@@ -136,10 +139,19 @@ def _devices() -> Iterator[Check]:
             yield Check("device", f"cuda:{index}", "ok", detail)
 
 
-def _kernels() -> Iterator[Check]:
-    yield Check("backend", "reference", "ok", "plain PyTorch, on every device", required=True)
-    for name, (module, fix) in KERNELS.items():
-        yield _importable("backend", name, module, f"{fix} (needs a CUDA device)")
+def _backends(registry: Registry) -> Iterator[Check]:
+    """Every backend that a registered mixer states, with the mixers that have it."""
+    users: dict[str, list[str]] = {"reference": []}
+    for mixer in registry.names("mixer"):
+        for backend in registry.descriptor("mixer", mixer).capabilities.backends:
+            users.setdefault(backend, []).append(mixer)
+    for backend, mixers in users.items():
+        check = Check("backend", backend, "ok", "", required=backend == "reference")
+        if backend in MODULES:
+            fix = "pip install 'crossbreed[cuda]' (needs a CUDA device)"
+            check = _importable("backend", backend, MODULES[backend], fix)
+        found = f"{check.detail}; " if check.detail else ""
+        yield replace(check, detail=f"{found}{', '.join(mixers) or 'no mixer'}")
 
 
 def _programs() -> Iterator[Check]:

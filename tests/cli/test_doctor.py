@@ -16,9 +16,29 @@ def test_what_a_search_needs_is_found_and_absent_parts_have_a_fix(cli: Cli) -> N
     found = checks(cli)
     for name in ("python", "torch", "ray", "streamlit", "sqlalchemy", "cpu", "reference"):
         assert found[name]["state"] == "ok", found[name]
-    absent = [item for item in found.values() if item["state"] == "absent"]
-    assert absent
-    assert all(item["fix"] for item in absent)
+    assert all(item["fix"] for item in found.values() if item["state"] != "ok")
+    assert "attention" in str(found["reference"]["detail"])
+
+
+def test_backends_are_those_that_mixers_state(cli: Cli, tmp_path: Path) -> None:
+    plugin = tmp_path / "kernels.py"
+    plugin.write_text(
+        "from dataclasses import replace\n"
+        "from crossbreed import hookimpl\n"
+        "from crossbreed.core.host import Host\n"
+        "@hookimpl\n"
+        "def register_mixers():\n"
+        "    attention = Host.load(third_party=False).descriptor('mixer', 'attention')\n"
+        "    can = replace(attention.capabilities, backends=('reference', 'sdpa', 'mamba_ssm', 'mine'))\n"
+        "    return [replace(attention, name='my_attention', capabilities=can)]\n"
+    )
+    plain, found = checks(cli), checks(cli, "--plugin", plugin)
+    assert "sdpa" not in plain
+    assert found["sdpa"]["state"] == "ok"
+    assert str(found["sdpa"]["detail"]).endswith("my_attention")
+    assert found["mine"]["state"] == "ok"
+    assert found["mamba_ssm"]["state"] in ("ok", "absent", "broken")
+    assert "crossbreed[cuda]" in str(found["mamba_ssm"]["fix"]) or found["mamba_ssm"]["state"] == "ok"
 
 
 def test_the_browser_and_the_server_are_looked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
