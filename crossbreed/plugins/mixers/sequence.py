@@ -64,14 +64,14 @@ class SequenceMixer(Mixer, nn.Module):
         skips = context.phase == "decode" and any(mask is not None for mask in reads)
         # Two products with slices of the weight, rather than slices of one product: large gradients are never copied.
         written_BTC = F.linear(x_BTD, self.projection.weight[: self.plan.written_width])
-        rest_BTC = None if skips else F.linear(x_BTD, self.projection.weight[self.plan.written_width :])
+        read_first = None if skips else self._read_projections(x_BTD)
         written_BTC, tail = self._convolved(written_BTC, context, state)
         k_BTGK, v_BTGV, queries = self._split(written_BTC)
         turned_BTGK = self._turn(k_BTGK, context) if self.plan.rotary else k_BTGK
         after: State = {} if tail is None else {"conv": tail}
         total_BTHV: Tensor | None = None
         for i, (reader, part) in enumerate(zip(self.readers, self.plan.readers, strict=True)):
-            q_BTQK = queries[i] if queries else self._query(i, x_BTD, rest_BTC, reads[i])
+            q_BTQK = queries[i] if queries else self._query(i, x_BTD, read_first, reads[i])
             if part.rotated:
                 q_BTQK = self._turn(q_BTQK, context)
             own = None if state is None else _own(state, i)
@@ -82,7 +82,7 @@ class SequenceMixer(Mixer, nn.Module):
                 o_BTHV = o_BTHV * weight_BTN[..., i, None, None].to(o_BTHV.dtype)
             total_BTHV = o_BTHV if total_BTHV is None else total_BTHV + o_BTHV
         assert total_BTHV is not None
-        gate_BTC = None if rest_BTC is None else rest_BTC[..., rest_BTC.shape[-1] - self.plan.output_width :]
+        gate_BTC = read_first[-1] if read_first and self.plan.gate else None
         y_BTD = self._out(total_BTHV, x_BTD, gate_BTC, read_BT if skips else None)
         return masked(y_BTD, read_BT), None if state is None else after
 
@@ -146,14 +146,24 @@ class SequenceMixer(Mixer, nn.Module):
         v_BTGV = v_BTC.unflatten(-1, (p.heads.value_heads, p.heads.value_size))
         return k_BTGK, v_BTGV, [q.unflatten(-1, (p.heads.query_heads, p.heads.key_size)) for q in queries]
 
-    def _query(self, index: int, x_BTD: Tensor, rest_BTC: Tensor | None, read_BT: Tensor | None) -> Tensor:
+    def _read_projections(self, x_BTD: Tensor) -> list[Tensor]:
+        """Queries of each reader (unless they are written) and the gate, for every token."""
+        p = self.plan
+        widths = [] if p.queries_convolved else [p.query_width] * len(self.readers)
+        widths += [p.output_width] if p.gate else []
+        if not widths:
+            return []
+        return list(F.linear(x_BTD, self.projection.weight[p.written_width :]).split(widths, -1))
+
+    def _query(
+        self, index: int, x_BTD: Tensor, projected: list[Tensor] | None, read_BT: Tensor | None
+    ) -> Tensor:
         """Reader ``index``'s queries; in decode only for the rows that it reads, zero elsewhere."""
         p = self.plan
-        start = index * p.query_width
-        if rest_BTC is not None:
-            q_BTC = rest_BTC[..., start : start + p.query_width]
+        if projected is not None:
+            q_BTC = projected[index]
         else:
-            first = p.written_width + start
+            first = p.written_width + index * p.query_width
             q_BTC = _for_rows(x_BTD, self.projection.weight[first : first + p.query_width], read_BT)
         if p.q_activation == "silu":
             q_BTC = F.silu(q_BTC)
@@ -184,7 +194,7 @@ class SequenceMixer(Mixer, nn.Module):
             assert self.norm_weight is not None
             o_BTC = gated_rms_norm(o_BTC, gate_BTC, self.norm_weight, NORM_EPS)
         else:
-            if gate_BTC is not None and p.gate:
+            if gate_BTC is not None:
                 o_BTC = o_BTC * F.silu(gate_BTC)
             if p.norm == "full":
                 o_BTC = _rms_norm(o_BTC, self.norm_weight)

@@ -103,7 +103,8 @@ class SoftmaxReader(Reader, nn.Module):
             slots = kv_cache.used(cache, self.config.window)
             if len(rows) < len(q_BTHK):
                 slots = {name: x[rows] for name, x in slots.items()}
-            o_BTHV[rows] = self._over(slots, q_BTHK[rows], document_BT[rows], context.positions_BT[rows])
+            read_BTHV = self._over(slots, q_BTHK[rows], document_BT[rows], context.positions_BT[rows])
+            o_BTHV[rows] = read_BTHV.to(o_BTHV.dtype)
         return o_BTHV
 
     def _attend(self, q_BTHK: Tensor, k_BSGK: Tensor, v_BSGV: Tensor, **which: Any) -> Tensor:
