@@ -83,6 +83,7 @@ def test_float32_losses_agree_with_a_cpu(job, records_of, recipe, tmp_path, mixe
         points(records_of(job(data, device=device, phases=("train",), artefacts=str(tmp_path / device))))
         for device in ("cpu", "cuda")
     )
+    assert here[-1].step == there[-1].step == 24
     assert [p.loss_nats for p in there] == pytest.approx([p.loss_nats for p in here], rel=2e-3)
 
 
@@ -100,4 +101,5 @@ def test_a_stopped_run_goes_on(job, genome, records_of, stop_after, tmp_path):
     assert first[-1].state == "preempted"
     assert next(r for r in second if isinstance(r, Started)).resumed_step > 8
     losses = [p.loss_nats for p in points(first) + points(second)]
+    assert len(losses) == 6
     assert losses == pytest.approx([p.loss_nats for p in points(whole)], rel=1e-4)
