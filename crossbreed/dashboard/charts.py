@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from crossbreed.core.search.candidates import Candidate, Objectives
-from crossbreed.core.search.front import ranks
+from crossbreed.core.search.front import losses
 from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded, styles
 from crossbreed.dashboard.words import UNITS, chart_text, mean_with_interval, seeds
 from crossbreed.storage.rows import CurveRow, RunDetail
@@ -207,12 +208,28 @@ def drawable(
             hidden[reason] = hidden.get(reason, 0) + 1
     dominated = [c for c in shown if not c.on_front]
     if len(dominated) > MOST_DOMINATED:
-        layer = ranks([[c.means[n] for n in objectives.names] for c in dominated], objectives.ways)
-        nearest = sorted(range(len(dominated)), key=lambda i: (layer[i], dominated[i].row.number))
+        distances = _distances(dominated, [c for c in shown if c.on_front], objectives)
+        nearest = sorted(range(len(dominated)), key=lambda i: (distances[i], dominated[i].row.number))
         kept = {id(dominated[i]) for i in nearest[:MOST_DOMINATED]}
         hidden["dominated and far from the front"] = len(dominated) - MOST_DOMINATED
         shown = [c for c in shown if c.on_front or id(c) in kept]
     return shown, hidden
+
+
+def _distances(
+    dominated: Sequence[Candidate], front: Sequence[Candidate], objectives: Objectives
+) -> list[float]:
+    """How far each candidate is from the front: the least gain in all objectives, each as a share of its range, after
+    which no member dominates it."""
+    loss_NM = losses([[c.means[n] for n in objectives.names] for c in (*dominated, *front)], objectives.ways)
+    low_M, high_M = loss_NM.min(axis=0), loss_NM.max(axis=0)
+    share_NM = (loss_NM - low_M) / np.where(high_M > low_M, high_M - low_M, 1.0)
+    mine_NM, front_FM = share_NM[: len(dominated)], share_NM[len(dominated) :]
+    # Member by member: all at once would be a large array for tens of thousands of candidates.
+    worst_N = np.zeros(len(dominated))
+    for member_M in front_FM:
+        worst_N = np.maximum(worst_N, (mine_NM - member_M).min(axis=1))
+    return [float(d) for d in worst_N]
 
 
 def curves_figure(runs: Sequence[RunDetail], curves: Mapping[int, Sequence[CurveRow]]) -> go.Figure:

@@ -139,7 +139,9 @@ def _block(pen: _Pen, block: Block, count: int, axis_of: AxisOf) -> None:
             pen.text(start - gap / 2, ROW / 2, ARROWS[block.arrangement], size=size)
         axis = axis_of(sublayer.mixer)
         hints = [f"{axis} mixer, norm {block.norm}", *_settings(sublayer.params)]
-        settings = ", ".join(_settings({k: v for k, v in sublayer.params.items() if k != "readers"}))
+        # Readers are in the title; what is off says little.
+        told = {k: v for k, v in sublayer.params.items() if k != "readers" and v is not False}
+        settings = ", ".join(_settings(told))
         _labelled(pen, start, start + width, _title(sublayer), settings, AXES[axis], hints)
     pen.y += ROW + GAP
 

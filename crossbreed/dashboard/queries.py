@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -120,6 +121,13 @@ def studies() -> list[StudyRow]:
 
 def stamp(study: StudyRow) -> Stamp:
     return repository().stamp(study.id)
+
+
+def pulse(name: str | None = None) -> tuple[Hashable, ...]:
+    """A cheap value that moves with anything the pages show of one study, or of all of them."""
+    return tuple(
+        (s.id, s.name, stamp(s), _driver(s)) if name in (None, s.name) else s.name for s in studies()
+    )
 
 
 def results(study: StudyRow, at: Stamp) -> Results:

@@ -82,7 +82,7 @@ def certificate_rows(nominal: Certificate, realised: dict[str, float]) -> pd.Dat
         [
             {
                 "quantity": short_name(r.quantity),
-                "rule": f"± {100 * r.tolerance:.3g}%" if r.kind == "match" else f"≤ {100 * r.tolerance:.3g}%",
+                "rule": f"±{100 * r.tolerance:.3g}%" if r.kind == "match" else f"≤{100 * r.tolerance:.3g}%",
                 "reference": amount(r.quantity, r.target),
                 "value": amount(r.quantity, r.value),
                 "nominal residual": f"{percent(r.residual)} {'✓' if r.ok else '✗'}",

@@ -6,7 +6,6 @@ import html
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import SCORE, Candidate, SpeedKey
@@ -64,9 +63,9 @@ def size(value: float | None) -> str:
         return "–"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
-            return f"{value:.4g} {unit}"
+            return f"{value:.4g}\N{NO-BREAK SPACE}{unit}"
         value /= 1024
-    return f"{value:.4g} TiB"
+    return f"{value:.4g}\N{NO-BREAK SPACE}TiB"
 
 
 def number(value: float | None) -> str:
@@ -119,12 +118,3 @@ def key_in_words(key: SpeedKey) -> str:
 def counts(states: Mapping[str, int]) -> str:
     """``3 done, 1 failed``."""
     return ", ".join(f"{n} {state.replace('_', ' ')}" for state, n in states.items() if n)
-
-
-def ago(at: datetime) -> str:
-    """How long ago a stored time is: ``3 min ago``."""
-    seconds = max(0.0, (datetime.now(UTC) - at).total_seconds())
-    for limit, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= limit:
-            return f"{seconds / limit:.0f} {unit} ago"
-    return "just now" if seconds < 10 else f"{seconds:.0f} s ago"

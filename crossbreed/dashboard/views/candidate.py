@@ -227,4 +227,4 @@ def _runs(detail: Detail) -> None:
 
 
 if __name__ == "__main__":
-    follow(body)
+    follow(body, lambda: queries.pulse(choice.study_name() or ""))

@@ -62,4 +62,4 @@ def _link() -> None:
 
 
 if __name__ == "__main__":
-    follow(body)
+    follow(body, lambda: queries.pulse(choice.study_name() or ""))

@@ -160,4 +160,4 @@ def _facts(candidate: Candidate) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    follow(body)
+    follow(body, lambda: queries.pulse(choice.study_name() or ""))

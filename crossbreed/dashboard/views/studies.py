@@ -13,7 +13,7 @@ from crossbreed.dashboard import queries
 from crossbreed.dashboard.live import follow
 from crossbreed.dashboard.palette import STANDINGS
 from crossbreed.dashboard.queries import Progress, Results
-from crossbreed.dashboard.words import UNITS, ago, amount, code, counts
+from crossbreed.dashboard.words import UNITS, amount, code, counts
 from crossbreed.storage.rows import StudyRow
 
 MOST_SHOWN = 20
@@ -56,8 +56,11 @@ def _card(study: StudyRow) -> None:
             text=f"{state.proposed} of {state.limit} candidates drawn; runs: {counts(state.runs) or 'none yet'}",
         )
         st.caption(_about(study.spec))
-        changed = "nothing recorded yet" if state.changed_at is None else f"changed {ago(state.changed_at)}"
-        st.caption(f"{changed}; started {study.created_at:%Y-%m-%d %H:%M} UTC" + _driver(state.driver))
+        started = f"started {study.created_at:%Y-%m-%d %H:%M:%S} UTC"
+        changed = (
+            "" if state.changed_at is None else f", last change {state.changed_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        st.caption(started + changed + _driver(state.driver))
         with st.expander("Study file"):
             text = yaml.safe_dump(study.spec, sort_keys=False, allow_unicode=True)
             st.code(text, language="yaml")
@@ -109,4 +112,4 @@ def _tolerance(value: object) -> str:
 
 
 if __name__ == "__main__":
-    follow(body)
+    follow(body, queries.pulse)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from crossbreed.core.search.candidates import Candidate, Objectives, read
+from crossbreed.dashboard.charts import MOST_DOMINATED, drawable, front_figure, log_ticks
+from crossbreed.dashboard.palette import styles
+from crossbreed.storage.rows import CandidateRow, EvaluationRow, MeasurementRow, PointRow, SeedRow
+
+X, Y = "decode_tokens_per_s", "score"
+OBJECTIVES = Objectives({Y: "max", X: "max"})
+
+
+def _row(
+    number: int, scores: list[float], speeds: list[float], state: str = "done", tokens: int = 32
+) -> CandidateRow:
+    seeds = []
+    for seed, (score, speed) in enumerate(zip(scores, speeds, strict=True)):
+        measured = MeasurementRow(
+            X, "tokens/s", "decode", 1, tokens, "float32", "cpu", "best", False, speed, speed, speed, 7, True, 1, {}
+        )  # fmt: skip
+        own = PointRow("own", None, None, None, None, (measured,), (EvaluationRow(tokens, {}, score, 8, 0),))
+        seeds.append(SeedRow(number * 100 + seed, seed, state, None, 1, {}, {"own": own}))
+    return CandidateRow(
+        number, number, "f" * 64, f"family {number % 3}", "start", {}, state, None, None, None, tuple(seeds)
+    )
+
+
+def _candidates(*rows: CandidateRow) -> list[Candidate]:
+    return read(rows, OBJECTIVES)
+
+
+def test_markers_and_bars_are_the_stored_means_and_interval_ends() -> None:
+    found = _candidates(_row(0, [0.5, 0.6, 0.7], [100.0, 110.0, 120.0]), _row(1, [0.4], [50.0]))
+    figure = front_figure(found, ["family 0", "family 1"], X, Y, log_x=True, line=True, selected=1)
+    by_number = {t.customdata[0][0]: t for t in figure.data if t.customdata is not None}
+    assert by_number[0].x[0] == pytest.approx(110.0)
+    interval = found[0].intervals[Y]
+    assert interval is not None
+    assert by_number[0].y[0] + by_number[0].error_y.array[0] == pytest.approx(interval.high)
+    assert by_number[0].y[0] - by_number[0].error_y.arrayminus[0] == pytest.approx(interval.low)
+    assert not by_number[1].error_x.visible
+    assert by_number[1].marker.opacity < by_number[0].marker.opacity
+    ring = next(t for t in figure.data if t.name == "selected")
+    assert (ring.x[0], ring.y[0], ring.hoverinfo) == (50.0, 0.4, "skip")
+
+
+def test_a_speed_of_another_key_is_never_drawn() -> None:
+    found = _candidates(_row(0, [0.5], [100.0]), _row(1, [0.6], [90.0]), _row(2, [0.9], [900.0], tokens=64))
+    shown, hidden = drawable(found, OBJECTIVES, X, Y, off_budget=False)
+    assert [c.row.number for c in shown] == [0, 1]
+    assert hidden == {"done but not measured yet": 1}
+
+
+def test_what_is_hidden_is_counted_by_reason_and_off_budget_can_be_shown() -> None:
+    found = _candidates(
+        _row(0, [0.5], [100.0]),
+        _row(1, [0.9], [300.0], "off_budget"),
+        _row(2, [], [], "infeasible"),
+        _row(3, [], [], "failed"),
+        _row(4, [], [], "failed"),
+    )
+    shown, hidden = drawable(found, OBJECTIVES, X, Y, off_budget=False)
+    assert [c.row.number for c in shown] == [0]
+    assert hidden == {"off budget": 1, "infeasible": 1, "failed": 2}
+    shown, hidden = drawable(found, OBJECTIVES, X, Y, off_budget=True)
+    assert [c.row.number for c in shown] == [0, 1]
+    assert [c.on_front for c in shown] == [True, False]
+
+
+def test_of_very_many_candidates_the_front_and_those_nearest_to_it_are_drawn() -> None:
+    count = MOST_DOMINATED + 150
+    # A ladder of ever worse candidates: each is dominated by all before it.
+    rows = [_row(i, [1 - i / 1000], [1000.0 - i]) for i in range(count)]
+    shown, hidden = drawable(_candidates(*rows[::-1]), OBJECTIVES, X, Y, off_budget=False)
+    assert {c.row.number for c in shown} == set(range(MOST_DOMINATED + 1))
+    assert hidden == {"dominated and far from the front": 149}
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(880, 2100), (1, 1e6), (990, 1010), (0.2, 0.9), (15, 16), (3e5, 9e5)]
+)
+def test_a_log_axis_has_a_readable_number_of_round_ticks_inside(low: float, high: float) -> None:
+    ticks = log_ticks(low, high)
+    assert 2 <= len(ticks) <= 15
+    assert all(low <= tick <= high for tick in ticks)
+    assert ticks == sorted(set(ticks))
+    assert all(len(f"{tick:f}".replace(".", "").strip("0")) <= 4 for tick in ticks)
+
+
+def test_a_log_axis_holds_every_mean_even_where_an_interval_reaches_below_zero() -> None:
+    found = _candidates(_row(0, [0.5] * 3, [1.0, 100.0, 1000.0]), _row(1, [0.6], [90.0]))
+    interval = found[0].intervals[X]
+    assert interval is not None
+    assert interval.low < 0
+    figure = front_figure(found, ["family 0", "family 1"], X, Y, log_x=True, line=True, selected=None)
+    low, high = figure.layout.xaxis.range
+    assert low < math.log10(90)
+    assert math.log10(interval.high) < high
+
+
+def test_families_keep_their_style_while_a_study_grows() -> None:
+    before = styles(["a", "b", "a"])
+    after = styles(["a", "b", "a", "c"])
+    assert {k: after[k] for k in before} == before
+    assert len(set(styles(map(str, range(56))).values())) == 56
