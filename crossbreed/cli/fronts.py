@@ -17,9 +17,8 @@ from crossbreed.core.search.candidates import OWN, Candidate, Objectives
 
 COST: list[str | tuple[str, str]] = [
     ("parameters", "right"),
-    ("train FLOPs/token", "right"),
+    ("train\nFLOPs/token", "right"),
     ("memory", "right"),
-    "residuals (realised where they differ)",
 ]
 HEADINGS = {
     "decode_tokens_per_s": "decode tokens/s",
@@ -37,19 +36,22 @@ def candidate_table(
 ) -> Table:
     """One line a candidate, best first. ``mark_front`` stars members of the front and adds states; without ``cost`` the
     ledger's numbers and residuals are left out (candidates need none then)."""
+    found = by_score(candidates, objectives)
+    quantities = budgeted(found) if cost else []
     made = table(
         title,
         [
             ("#", "right"),
             "family",
-            *(HEADINGS.get(name, name) for name in objectives.names),
+            *((HEADINGS.get(name, name).replace(" ", "\n"), "right") for name in objectives.names),
             ("seeds", "right"),
             *(COST if cost else []),
+            *((SHORT.get(q, q).replace(" ", "\n") + "\noff by", "right") for q in quantities),
             *(["state"] if mark_front else []),
         ],
-        caption=caption(objectives),
+        caption=caption(objectives, cost=cost),
     )
-    for candidate in by_score(candidates, objectives):
+    for candidate in found:
         row = candidate.row
         star = "*" if mark_front and candidate.on_front else ""
         made.add_row(
@@ -57,20 +59,27 @@ def candidate_table(
             escape(row.family),
             *(objective_words(candidate, name) for name in objectives.names),
             str(len(candidate.done)),
-            *(_cost_words(candidate) if cost else []),
+            *(_cost_words(candidate, quantities) if cost else []),
             *([escape(row.state)] if mark_front else []),
         )
     return made
 
 
-def _cost_words(candidate: Candidate) -> list[str]:
+def _cost_words(candidate: Candidate, quantities: list[str]) -> list[str]:
     ledger = candidate.row.ledger or {}
+    residuals = residual_words(candidate)
     return [
         si(ledger.get("parameters"), 4),
         si(ledger.get("training_flops_per_token"), 4),
         size(ledger.get("memory_bytes")),
-        residual_words(candidate),
+        *(residuals.get(quantity, "-") for quantity in quantities),
     ]
+
+
+def budgeted(candidates: Iterable[Candidate]) -> list[str]:
+    """The budget's quantities in its own order."""
+    certificates = (c.row.certificate for c in candidates)
+    return list(dict.fromkeys(q["quantity"] for c in certificates if c for q in c["quantities"]))
 
 
 def by_score(candidates: Iterable[Candidate], objectives: Objectives) -> list[Candidate]:
@@ -96,20 +105,18 @@ def objective_words(candidate: Candidate, name: str) -> str:
     return f"{show(mean)} ({show(interval.low)} - {show(interval.high)})"
 
 
-def residual_words(candidate: Candidate) -> str:
-    """Nominal residuals, each followed by the realised one where routing changed it."""
+def residual_words(candidate: Candidate) -> dict[str, str]:
+    """Quantity -> nominal residual, followed by the realised one in brackets where routing changed it."""
     nominal = certificate_of(candidate.row.certificate)
     if nominal is None:
-        return "-"
+        return {}
     realised = realised_residuals(candidate)
-    words = []
+    words = {}
     for entry in nominal.quantities:
-        text = f"{SHORT.get(entry.quantity, entry.quantity)} {percent(entry.residual)}"
-        after = realised.get(entry.quantity)
-        if after is not None and percent(after) != percent(entry.residual):
-            text += f" (realised {percent(after)})"
-        words.append(text)
-    return ", ".join(words)
+        before = percent(entry.residual)
+        after = percent(realised.get(entry.quantity, entry.residual))
+        words[entry.quantity] = before if after == before else f"{before} ({after})"
+    return words
 
 
 def realised_residuals(candidate: Candidate) -> dict[str, float]:
@@ -128,13 +135,18 @@ def certificate_of(data: dict[str, Any] | None) -> Certificate | None:
     return None if data is None else Certificate.model_validate(data)
 
 
-def caption(objectives: Objectives) -> str:
-    """What the numbers mean: the interval, and the key under which each speed was measured."""
+def caption(objectives: Objectives, *, cost: bool = True) -> str:
+    """What the numbers mean: the interval, the key under which each speed was measured, and residuals."""
     lines = ["Means over seeds with 95% Student t intervals; no interval below 3 seeds."]
     for name, (phase, batch, tokens, dtype, device, policy, compiled) in objectives.keys.items():
         how = f"{policy} backends, {'compiled' if compiled else 'not compiled'}"
         lines.append(
             f"{HEADINGS.get(name, name)}: {phase}, batch {batch}, {tokens} tokens, {dtype}, {device}, {how}."
+        )
+    if cost:
+        lines.append(
+            "Off by: distance from the budget's reference at nominal rates; in brackets at the rates that trained routers "
+            "chose, where they differ."
         )
     return escape("\n".join(lines))
 

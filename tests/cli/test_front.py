@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from crossbreed.storage.repository import Repository
 from tests.cli.conftest import Cli
 from tests.cli.stored import SPEEDS
 
@@ -32,8 +33,11 @@ def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> N
     assert result.code == 0
     assert result.err == ""
     line = next(line for line in result.out.splitlines() if "family 0" in line)
-    for text in ("0.91 (0.885 - 0.935)", "1.01k", "KiB", "train FLOPs", "non-emb. params", "memory"):
+    for text in ("0.91 (0.885 - 0.935)", "1.01k", "KiB", "+0.00%"):
         assert text in line, text
+    for heading in ("FLOPs/token", "tokens/s", "non-emb.", "memory"):
+        assert heading in result.out, heading
+    assert any(line.split()[-6:] == ["off", "by"] * 3 for line in result.out.splitlines())
     assert "family 2" not in result.out
     assert "batch 1, 32 tokens, float32, a test (1 thread)" in result.out
 
@@ -88,3 +92,22 @@ def test_reading_changes_no_byte_of_the_database(cli: Cli, db: Path) -> None:
     for command in (["front"], ["study", "list"], ["study", "show", "small"], ["doctor"]):
         assert cli(*command, "--db", db).code == 0
     assert db.read_bytes() == before
+
+
+def test_realised_residuals_stand_in_brackets_where_routing_changed_them(cli: Cli, db: Path) -> None:
+    with Repository.open(str(db)) as repository:
+        trial = repository.trials(repository.open_study("small").id)[0]
+        certificate = dict(trial.certificate or {})
+        flops, *others = certificate["quantities"]
+        certificate["quantities"] = [{**flops, "residual": 0.011}, *others]
+        run = repository.add_run(trial.id, 9, recipe={}, identities={"mixer:attention": "crossbreed 0.1.0"})
+        lease = repository.lease_run(run.id, "a test", seconds=60)
+        assert lease is not None
+        repository.record_evaluation(
+            run.id, lease, "own", tokens=32, metrics={}, score=0.9, rows=1, certificate=certificate
+        )
+        repository.record_finished(run.id, lease, "done")
+    line = next(line for line in cli("front", "--db", db).out.splitlines() if "family 0" in line)
+    assert "+0.00% (+1.10%)" in line
+    (best, *_) = cli("front", "--db", db, "--json").json("front")["candidates"]
+    assert best["realised_residuals"]["training_flops_per_token"] == 0.011

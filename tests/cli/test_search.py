@@ -28,7 +28,14 @@ def test_a_search_ends_with_its_front_and_run_again_trains_nothing_more(cli: Cli
     first = cli("search", study, "--executor", "inline")
     assert first.code == 0, first.err
     assert "Front of tiny" in first.out
-    for words in ("score", "decode tokens/s", "parameters", "train FLOPs/token", "memory", "residuals"):
+    for words in (
+        "score",
+        "decode tokens/s",
+        "parameters",
+        "train FLOPs/token",
+        "memory",
+        "train FLOPs off by",
+    ):
         assert words in first.out, words
     assert "crossbreed dashboard --db ./crossbreed.db" in first.out
     assert "runs:" in first.err
