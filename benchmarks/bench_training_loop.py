@@ -68,14 +68,16 @@ def bare(model: LanguageModel, task: Task, recipe: Recipe, steps: int) -> float:
     return time.perf_counter() - begin
 
 
-def lab(model: LanguageModel, task: Task, recipe: Recipe, folder: Path) -> float:
-    """Seconds of the lab's loop with default logging and a checkpoint."""
+def lab(model: LanguageModel, task: Task, recipe: Recipe, folder: Path) -> tuple[float, float]:
+    """Seconds of the lab's loop with default logging and a checkpoint, and those of the checkpoint alone."""
     owner = Header("a", recipe.model_dump(mode="json"), {}, seed=0, step=0, tokens=0, rung=0)
     begin = time.perf_counter()
     trainer = Trainer(model, task, recipe, owner, lambda record: None)
     trainer.advance(recipe.tokens, lambda: False)
+    trained = time.perf_counter()
     trainer.save(folder / "rung-0.safetensors", 0)
-    return time.perf_counter() - begin
+    end = time.perf_counter()
+    return end - begin, end - trained
 
 
 def main() -> None:
@@ -91,27 +93,26 @@ def main() -> None:
     recipe = Recipe(tokens=arguments.steps * batch * TASK["length"], batch=batch)
     print(f"{arguments.threads} threads, {arguments.steps} steps, {arguments.repeats} interleaved repeats")
     for mixer in MIXERS:
-        ratios, bares, labs = [], [], []
+        bares, labs, saves = [], [], []
         with tempfile.TemporaryDirectory() as folder:
             for repeat in range(arguments.repeats + 1):
-                pair = {}
                 # Each goes first every other time.
                 for which in ("bare", "lab") if repeat % 2 else ("lab", "bare"):
                     model = build(parts, mixer)
-                    pair[which] = (
-                        bare(model, task, recipe, arguments.steps)
-                        if which == "bare"
-                        else lab(model, task, recipe, Path(folder))
-                    )
-                if repeat:  # the first pair warms caches up
-                    bares.append(pair["bare"])
-                    labs.append(pair["lab"])
-                    ratios.append(pair["lab"] / pair["bare"])
+                    if which == "bare":
+                        bares.append(bare(model, task, recipe, arguments.steps))
+                    else:
+                        whole, save = lab(model, task, recipe, Path(folder))
+                        labs.append(whole)
+                        saves.append(save)
+        # The first pair warms caches up.
+        ratios = [ours / theirs for ours, theirs in zip(labs[1:], bares[1:], strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
         print(
-            f"{mixer:16} bare {1e3 * statistics.median(bares) / arguments.steps:7.3f} ms/step"
-            f"  lab {1e3 * statistics.median(labs) / arguments.steps:7.3f} ms/step"
+            f"{mixer:16} bare {1e3 * statistics.median(bares[1:]) / arguments.steps:7.3f} ms/step"
+            f"  lab {1e3 * statistics.median(labs[1:]) / arguments.steps:7.3f} ms/step"
             f"  ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
+            f"  (checkpoint {1e3 * statistics.median(saves[1:]):.0f} ms a run)"
         )
 
 
