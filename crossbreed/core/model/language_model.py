@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from crossbreed.core import genome
 from crossbreed.core.contracts.context import Context, ExecutionPhase, Recorder
 from crossbreed.core.contracts.parts import Parts
-from crossbreed.core.contracts.router import Decision
+from crossbreed.core.contracts.router import Decision, RouterState
 from crossbreed.core.contracts.task import IGNORE, Batch
 from crossbreed.core.model.block import ModelBuild, rms_norm
 from crossbreed.core.model.legality import check, mode_readers
@@ -247,11 +247,10 @@ class LanguageModel(nn.Module):
 
     def _decide_mode(self, h_BTD: Tensor, context: Context, carry: Carry) -> Decision:
         assert self.mode is not None
-        decision, state = self.mode(
-            h_BTD, context.at(site="mode", asked_BT=context.valid_BT), carry.router("mode")
-        )
-        carry.keep_router("mode", state)
-        return decision
+        at = context.at(site="mode", asked_BT=context.valid_BT)
+        decided: tuple[Decision, RouterState | None] = self.mode(h_BTD, at, carry.router("mode"))
+        carry.keep_router("mode", decided[1])
+        return decided[0]
 
     def _by_segments(
         self, tokens_BT: Tensor, context: Context, state: ModelState | None
