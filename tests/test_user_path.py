@@ -1,0 +1,81 @@
+"""The user's path: a router in one file, listed, searched without any other edit, on the front, and in the browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.cli.studies import write_study
+from tests.dashboard.browser import browsing, picture, serving, settled
+
+ROUTER = '''
+"""Runs a block at every third token only."""
+
+import torch
+from pydantic import BaseModel
+
+from crossbreed import Decision, Router, RouterCapabilities, RouterDescriptor, hookimpl
+
+
+class Config(BaseModel, frozen=True, extra="forbid"):
+    period: int = 3
+
+
+class EveryThird(Router, torch.nn.Module):
+    def __init__(self, config, build):
+        super().__init__()
+        self.period = config.period
+
+    def forward(self, h_BTD, context, state):
+        return Decision((context.positions_BT % self.period == 0).long()), state
+
+
+@hookimpl
+def register_routers():
+    able = RouterCapabilities(sites=("gate",))
+    return [RouterDescriptor("every_third", EveryThird, Config, able, "every third token")]
+'''
+
+
+def crossbreed(*arguments: str | Path, cwd: Path) -> str:
+    """Standard output of a command that must succeed."""
+    command = [sys.executable, "-c", "from crossbreed.cli import main; main()", *map(str, arguments)]
+    environment = {k: v for k, v in os.environ.items() if k != "CROSSBREED_DB"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path) -> None:
+    plugin = tmp_path / "every_third.py"
+    plugin.write_text(ROUTER.strip() + "\n")
+    assert len(plugin.read_text().splitlines()) < 30
+
+    assert "every_third" in crossbreed("plugins", "--plugin", plugin, cwd=tmp_path)
+    assert "every_third" not in crossbreed("plugins", cwd=tmp_path)
+
+    # A gate that skips is the cheapest to decode, so it stands on the front whatever the scores are.
+    study = write_study(
+        tmp_path / "study.yaml",
+        name="path",
+        space={"routers": "all"},
+        objectives={"score": "max", "decode_flops_per_token": "min"},
+        search={"trials": 5},
+    )
+    crossbreed("search", study, "--plugin", plugin, "--workers", 1, cwd=tmp_path)
+    front = json.loads(crossbreed("front", "path", "--json", cwd=tmp_path))
+    families = [row["family"] for row in front["candidates"] if row["on_front"]]
+    assert "attention/gate:every_third" in families
+    assert "attention/gate:every_third" in crossbreed("front", "path", cwd=tmp_path)
+
+    database = str(tmp_path / "crossbreed.db")
+    with serving(database, tmp_path) as server, browsing() as chromium, chromium.open() as page:
+        page.goto(server.url("front", study="path"))
+        settled(page)
+        expect(page.get_by_text("attention/gate:every_third").first).to_be_visible()
+        picture(page, "user-path")
