@@ -18,7 +18,9 @@ from crossbreed.storage.rows import CurveRow, RunDetail
 MOST_DOMINATED = 400
 """Dominated candidates drawn; of more, those nearest to the front. Every one is an element of the page."""
 
-FRONT_HEIGHT = 540
+PLOT_HEIGHT, LEGEND_ROW, LEGEND_WIDTH = 440, 27, 600
+"""Pixels: a chart of the front without its legend, a line of the legend, and the narrowest legend."""
+
 CURVES_HEIGHT = 340
 
 
@@ -139,13 +141,13 @@ def _hover(candidate: Candidate, axes: tuple[str, str]) -> str:
 
 def _front_layout(figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, log_x: bool) -> None:
     figure.update_layout(
-        height=FRONT_HEIGHT,
+        height=PLOT_HEIGHT + LEGEND_ROW * _legend_rows([c.row.family for c in shown]),
         margin={"l": 64, "r": 16, "t": 12, "b": 60},
         hovermode="closest",
         hoverlabel={"align": "left"},
         clickmode="event+select",
         dragmode="zoom",
-        legend={"orientation": "h", "yanchor": "top", "y": -0.16, "xanchor": "left", "x": 0, "title": ""},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.17, "xanchor": "left", "x": 0, "title": ""},
     )
     axis: dict[str, Any] = {"title": UNITS.get(x, x), "zeroline": False}
     if log_x:
@@ -161,6 +163,11 @@ def _front_layout(figure: go.Figure, shown: Sequence[Candidate], x: str, y: str,
         axis["tickformat"] = "~s"
     figure.update_xaxes(**axis)
     figure.update_yaxes(title=UNITS.get(y, y), zeroline=False)
+
+
+def _legend_rows(families: Sequence[str]) -> int:
+    """Lines the legend takes where it is narrowest; the plot must not pay for a long one."""
+    return math.ceil(sum(50 + 6.5 * len(family) for family in set(families)) / LEGEND_WIDTH)
 
 
 def _extent(shown: Sequence[Candidate], name: str) -> tuple[float, float]:

@@ -128,7 +128,8 @@ def _block(pen: _Pen, block: Block, count: int, axis_of: AxisOf) -> None:
         right = 0.93
     if block.gate is not None:
         width = 0.2
-        _labelled(pen, left, left + width, "gate", _router(block.gate), ROUTER, [_router(block.gate)])
+        hints = [block.gate.name, *_settings(block.gate.params)]
+        _labelled(pen, left, left + width, "gate", block.gate.name, ROUTER, hints)
         left += width + 0.012
     gap = 0.035
     width = (right - left - gap * (len(block.sublayers) - 1)) / len(block.sublayers)
