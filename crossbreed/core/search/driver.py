@@ -222,7 +222,7 @@ class Driver:
                         raise self._fault
                     return "interrupted"
             elif not self._fill() and not self.executor.running:
-                return "out_of_time" if self._out_of_time else "done"
+                return "out_of_time" if self._out_of_time and self._work_left() else "done"
             self.executor.work(self._receive, POLL_S)
 
     @property
@@ -244,7 +244,7 @@ class Driver:
     def _fill(self) -> bool:
         """Give free workers something to do; False when nothing is left but what is running."""
         while self.executor.running < self.executor.slots:
-            waiting = agenda.waiting(self._rows, self.rungs)
+            waiting = self._waiting()
             to_train = [i for i in waiting if i.need == "train" and self._may_train(i)]
             to_profile = [i for i in waiting if i.need != "train"]
             more = not self._out_of_time and (bool(to_train) or self._may_propose())
@@ -271,6 +271,15 @@ class Driver:
             self._refresh()
         return True
 
+    def _waiting(self) -> list[Item]:
+        """Runs that wait, without those given to a worker since the tables were read."""
+        given = {active.item.seed.run_id for active in self._active.values()}
+        return [i for i in agenda.waiting(self._rows, self.rungs) if i.seed.run_id not in given]
+
+    def _work_left(self) -> bool:
+        seeds = agenda.wanted_seeds(self._candidates, self.search.seeds)
+        return bool(self._waiting()) or self._may_propose() or bool(seeds)
+
     def _may_propose(self) -> bool:
         proposed = sum(row.origin in ("start", "sampler") for row in self._rows)
         return proposed + self.breeder.repeated < self.search.trial_limit()
@@ -295,7 +304,7 @@ class Driver:
 
     def _close(self) -> bool:
         """Nothing waits and nothing runs: let the best of each rung go on, prune the rest, then confirm the front."""
-        at_rungs = [i for i in agenda.waiting(self._rows, self.rungs) if i.need == "train"]
+        at_rungs = [i for i in self._waiting() if i.need == "train"]
         if at_rungs:
             chosen = set(self._promotions(closing=True))
             highest = max((i.seed.rungs_done for i in at_rungs if i.seed.run_id in chosen), default=0)
@@ -318,8 +327,8 @@ class Driver:
         run_id = item.seed.run_id
         self.executor.start()
         lease = self.repository.lease_run(run_id, type(self.executor).__name__, seconds=RUN_LEASE_S)
-        self._stale = True
         if lease is None:
+            self._stale = True
             return
         folder = intake.run_folder(self.file.name, item.row.number, item.seed.seed)
         self._active[lease] = _Active(item, lease, folder)

@@ -388,6 +388,7 @@ def test_time_is_up_between_jobs_and_the_next_session_goes_on(database: Path, to
     assert end == "out_of_time"
     assert repository.run_states(study) == {"queued": 1}
     assert drive(database, setting(toys), Scripted())[0] == "done"
+    assert drive(database, setting(toys), Scripted(), DriverOptions(max_hours=1e-9))[0] == "done"
 
 
 def test_progress_counts_what_happens(
