@@ -70,7 +70,7 @@ def candidate_formats(table: pd.DataFrame) -> dict[str, Any]:
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     formats: dict[str, Any] = {c: number(format="%+.2f") for c in table.columns if c.startswith("Δ ")}
     formats |= {c: number(format="compact") for c in table.columns if "FLOPs" in c and c not in formats}
-    formats |= {c: number(format="localized", step=1) for c in table.columns if c.endswith("tokens/s")}
+    formats |= {c: number(format="%.0f") for c in table.columns if c.endswith("tokens/s")}
     formats |= {"parameters": number(format="localized"), "memory, KiB": number(format="%.1f")}
     formats |= {"score": number(format="%.4f"), "family": text(width="medium")}
     return formats | {"#": number(width=48), "front": text(width=52)}

@@ -153,16 +153,21 @@ def test_a_candidate_shows_genome_ledger_certificate_curves_and_points(
         picture(page, f"dashboard-candidate-{'dark' if dark else 'light'}-{width}")
 
 
-def test_every_candidate_is_in_the_table_with_its_state(server: Server, browser: Chromium) -> None:
+def test_every_candidate_is_in_the_table_with_its_state(
+    server: Server, browser: Chromium, database: Path
+) -> None:
     with browser.open(width=1920) as page:
         visit(page, server.url("candidates", study=STUDY))
         expect(page.get_by_text("9 candidates: 6 done, 1 infeasible, 1 failed, 1 off budget")).to_be_visible()
         cells = page.get_by_test_id("stDataFrame").locator("td")
         expect(cells.filter(has_text=re.compile("^infeasible$"))).to_have_count(1)
         expect(cells.filter(has_text=re.compile("^off budget$"))).to_have_count(1)
+        # Rounded as everywhere else, not cut.
+        speed = stored(database)[0].means["decode_tokens_per_s"]
+        expect(cells.filter(has_text=re.compile(f"^{speed:.0f}$"))).to_have_count(1)
         picture(page, "dashboard-candidates-light-1920")
     with browser.open(dark=True) as page:
-        visit(page, server.url("studies"))
+        visit(page, server.url())
         settled(page)
         picture(page, "dashboard-studies-dark-1280")
 
