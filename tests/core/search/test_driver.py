@@ -41,7 +41,7 @@ def by_number(repository: Repository, study_id: int) -> dict[int, CandidateRow]:
     return {row.number: row for row in repository.candidates(study_id)}
 
 
-def candidates(repository: Repository, study_id: int, toys: Any = None) -> list[Candidate]:
+def candidates(repository: Repository, study_id: int) -> list[Candidate]:
     objectives = Objectives({"score": "max", "decode_tokens_per_s": "max"})
     return read(repository.candidates(study_id), objectives)
 
@@ -300,6 +300,17 @@ def test_a_second_driver_is_refused_and_a_dead_one_is_taken_over(database: Path,
     )
     repository.acquire_driver_lease(study, Process(here.host, here.boot, here.pid, here.started - 100))
     assert drive(database, study_setting, Scripted())[0] == "done"
+
+
+def test_postgresql_holds_a_study_as_well(
+    postgres_url: str, toys: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    end, repository, study = drive(postgres_url, setting(toys), Scripted())
+    with repository:
+        assert end == "done"
+        assert set(repository.run_states(study)) == {"done"}
+        assert sum(c.on_front for c in candidates(repository, study)) == 5
 
 
 def test_rungs_promote_the_best_and_prune_the_rest(database: Path, toys: Registry) -> None:
