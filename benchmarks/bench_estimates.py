@@ -90,7 +90,9 @@ def main() -> None:
     for kind, values in rates.items():
         shown = " ".join(f"{v:,.0f}" for v in values)
         median = statistics.median(values)
-        print(f"{kind:6} median {median:8,.0f}/s = {median / AIM:.2f}x the aim of {AIM:,}/s   repeats: {shown}")
+        print(
+            f"{kind:6} median {median:8,.0f}/s = {median / AIM:.2f}x the aim of {AIM:,}/s   repeats: {shown}"
+        )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from crossbreed import __version__
 
 project = "crossbreed"
@@ -18,3 +21,19 @@ html_title = "crossbreed"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_class_signature = "separated"
+
+_FIELD = re.compile(r"^([A-Za-z_][\w /,]*):\s+(?=\S)")
+
+
+def fields_as_lists(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Show a paragraph of ``name: meaning`` lines, as our docstrings write fields, as a list of fields."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines))
+    for i, paragraph in enumerate(paragraphs):
+        rows = paragraph.split("\n")
+        if all(not row or _FIELD.match(row) or row.startswith(" ") for row in rows) and _FIELD.match(rows[0]):
+            paragraphs[i] = "\n".join(_FIELD.sub(r":\1: ", row) for row in rows)
+    lines[:] = "\n\n".join(paragraphs).split("\n")
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", fields_as_lists)

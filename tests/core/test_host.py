@@ -56,7 +56,7 @@ def test_a_misspelt_hook_names_the_right_one(tmp_path):
 
 
 def test_a_missing_plugin_file_is_a_sentence():
-    with pytest.raises(PluginError, match="'nowhere.py' does not exist"):
+    with pytest.raises(PluginError, match=r"'nowhere\.py' does not exist"):
         Host.load(["nowhere.py"])
 
 
