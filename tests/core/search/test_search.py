@@ -28,7 +28,7 @@ from tests.core.search.routers import COIN, RAISES
 
 def hybrids(**changes: Any) -> StudyFile:
     """A real space: attention layers that a router of the user's own may gate."""
-    data = study_data(**{"search": {"trials": 2, "seeds": 1, "forced_rates": [0, 0.22, 1]}, **changes})
+    data = study_data(**{"search": {"trials": 2, "seeds": 1, "forced_rates": [0.22]}, **changes})
     data["space"] = {"name": "layer_hybrids", "mixers": ["attention", "swiglu"], "depth": ["layered"]}
     data["space"]["routers"] = changes.get("routers", ["coin"])
     return StudyFile.read({k: v for k, v in data.items() if k != "routers"})
@@ -62,7 +62,7 @@ def test_a_users_router_is_searched_trained_timed_and_shown(tmp_path: Path) -> N
         assert study.row.reference_point is not None
         detail = study.repository.trial_detail(study.row.id, int(gated["trial"].iloc[0]))
         # Routed candidates are timed under forced rates and at their own decisions.
-        assert {"own", "forced:0", "forced:0.22", "forced:1"} <= set(detail.runs[0].points)
+        assert set(detail.runs[0].points) == {"own", "forced:0.22"}
         assert detail.runs[0].run.identities["router:coin"].startswith("sha256:")
         assert [p.path for p in study.repository.plugin_files(study.row.id)] == [str(file)]
         with pytest.raises(ConfigError, match="start it from its study file"):
@@ -122,7 +122,7 @@ def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: P
                 return
 
     # Long enough to be caught at work.
-    file = toy_file(train={"tokens": 65536, "log_every": 8})
+    file = toy_file(train={"tokens": 49152, "log_every": 8})
     with Study.start(str(database), file, toys()) as study:
         outcome = study.run(executor="ray", workers=2, device="cpu", on_progress=kill_one)
         assert outcome.end == "done"
@@ -248,11 +248,10 @@ def test_killed_at_any_moment_and_run_again_it_loses_and_doubles_nothing(tmp_pat
     third = session(tmp_path, file)
     out, err = third.communicate(timeout=240)
     assert out.strip() == "done", err
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    uninterrupted = session(whole, file)
-    assert uninterrupted.communicate(timeout=240)[0].strip() == "done"
-    with Repository.open(str(database)) as one, Repository.open(str(whole / "study.db")) as other:
+    whole = tmp_path / "whole.db"
+    with Study.start(str(whole), file, toys()) as uninterrupted:
+        assert uninterrupted.run(executor="inline", device="cpu").end == "done"
+    with Repository.open(str(database)) as one, Repository.open(str(whole)) as other:
         study = one.open_study("tiny").id
         runs = {r.key: r.state for r in one.runs(study)}
         assert runs == {r.key: r.state for r in other.runs(other.open_study("tiny").id)}
