@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +23,11 @@ from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.model.state import ModelState
 
 REPEATS = 7
-SETTLED = 3
-"""Successive warm-up times that must agree within TOLERANCE before measuring starts."""
+SETTLED = 2
+"""Successive warm-up calls that must bring no gain above TOLERANCE over the best before them, for measuring to start."""
 TOLERANCE = 0.10
 MOST_WARMUP = 30
-MOST_WARMUP_S = 5.0
+MOST_WARMUP_S = 3.0
 """The warm-up's bounds: calls, and seconds for calls so long that this many would take minutes."""
 DECODE_STEPS = 50
 """Tokens decoded per sample: the fewest at which shares of a tenth, 0.22 and two fifths are whole."""
@@ -59,8 +60,10 @@ def measure(
 ) -> Timing:
     """Time ``call``, which may be asynchronous: the device is waited for before each reading of the clock.
 
-    The first call is never looked at; then calls are made until the last SETTLED of them agree within TOLERANCE, at most
-    ``most_warmup`` in all or MOST_WARMUP_S seconds. Raises CrossbreedError when the clock did not advance, since no throughput follows from that.
+    The first call is never looked at. Then calls are made until SETTLED of them in a row are no faster than the best before
+    them by more than TOLERANCE: caches, autotuning and clocks have then given what they give, while a call that was slowed
+    by something else delays nothing. At most ``most_warmup`` calls in all or MOST_WARMUP_S seconds. Raises CrossbreedError
+    when the clock did not advance, since no throughput follows from that.
     """
 
     def once() -> float:
@@ -71,14 +74,15 @@ def measure(
         return clock() - begin
 
     once()
-    recent: list[float] = []
-    warmup, spent, stable = 1, 0.0, False
+    warmup, spent, settled, best = 1, 0.0, 0, math.inf
     with _no_collection():
-        while not stable and warmup < most_warmup and (spent < MOST_WARMUP_S or warmup <= SETTLED):
-            recent = [*recent, once()][-SETTLED:]
+        while settled < SETTLED and warmup < most_warmup and (spent < MOST_WARMUP_S or warmup <= SETTLED + 1):
+            took = once()
             warmup += 1
-            spent += recent[-1]
-            stable = len(recent) == SETTLED and max(recent) <= (1 + TOLERANCE) * min(recent)
+            spent += took
+            settled = 0 if took < (1 - TOLERANCE) * best else settled + 1
+            best = min(best, took)
+        stable = settled >= SETTLED
         seconds = [once() for _ in range(max(2, repeats))]
     if min(seconds) <= 0:
         raise CrossbreedError(

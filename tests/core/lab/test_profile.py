@@ -35,23 +35,29 @@ def test_a_slow_first_call_is_in_no_statistic():
     assert (timing.warmup, timing.repeats, timing.stable) == (4, 7, True)
 
 
-def test_warm_up_goes_on_until_three_calls_agree():
+def test_warm_up_goes_on_while_calls_get_faster():
     clock = Clock()
-    timing = measure(calls(clock, 100.0, 0.05, 0.09, 0.3, 0.13, 0.1, 0.105, 0.109), clock=clock)
+    timing = measure(calls(clock, 100.0, 0.8, 0.4, 0.2, 0.15, 0.1, 0.095, 0.1), clock=clock)
     assert timing.warmup == 8
     assert timing.stable
 
 
+def test_a_call_slowed_by_something_else_delays_nothing():
+    clock = Clock()
+    timing = measure(calls(clock, 100.0, 0.1, 0.5, 0.1), clock=clock)
+    assert (timing.warmup, timing.stable) == (4, True)
+
+
 def test_a_warm_up_that_never_settles_is_bounded_and_said_so():
     clock = Clock()
-    timing = measure(calls(clock, *[0.01, 0.02] * 200), clock=clock)
+    timing = measure(calls(clock, *[0.1 * 0.8**n for n in range(200)]), clock=clock)
     assert timing.warmup == MOST_WARMUP
     assert not timing.stable
 
 
 def test_a_warm_up_of_long_calls_is_bounded_in_seconds():
     clock = Clock()
-    timing = measure(calls(clock, *[20.0, 40.0] * 50), clock=clock)
+    timing = measure(calls(clock, *[100.0 * 0.8**n for n in range(50)]), clock=clock)
     assert (timing.warmup, timing.stable) == (4, False)
 
 
