@@ -14,7 +14,7 @@ from tests.cli.studies import write_study
 from tests.dashboard.browser import browsing, picture, serving, settled
 
 ROUTER = '''
-"""Runs a block at every third token only."""
+"""Runs a block at every eighth token only."""
 
 import torch
 from pydantic import BaseModel
@@ -23,10 +23,10 @@ from crossbreed import Decision, Router, RouterCapabilities, RouterDescriptor, h
 
 
 class Config(BaseModel, frozen=True, extra="forbid"):
-    period: int = 3
+    period: int = 8
 
 
-class EveryThird(Router, torch.nn.Module):
+class EveryEighth(Router, torch.nn.Module):
     def __init__(self, config, build):
         super().__init__()
         self.period = config.period
@@ -34,11 +34,15 @@ class EveryThird(Router, torch.nn.Module):
     def forward(self, h_BTD, context, state):
         return Decision((context.positions_BT % self.period == 0).long()), state
 
+    @staticmethod
+    def rates(config, kind, choices):
+        return 1 - 1 / config.period, 1 / config.period
+
 
 @hookimpl
 def register_routers():
     able = RouterCapabilities(sites=("gate",))
-    return [RouterDescriptor("every_third", EveryThird, Config, able, "every third token")]
+    return [RouterDescriptor("every_eighth", EveryEighth, Config, able, "every eighth token")]
 '''
 
 
@@ -52,14 +56,14 @@ def crossbreed(*arguments: str | Path, cwd: Path) -> str:
 
 
 def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path) -> None:
-    plugin = tmp_path / "every_third.py"
+    plugin = tmp_path / "every_eighth.py"
     plugin.write_text(ROUTER.strip() + "\n")
     assert len(plugin.read_text().splitlines()) < 30
 
-    assert "every_third" in crossbreed("plugins", "--plugin", plugin, cwd=tmp_path)
-    assert "every_third" not in crossbreed("plugins", cwd=tmp_path)
+    assert "every_eighth" in crossbreed("plugins", "--plugin", plugin, cwd=tmp_path)
+    assert "every_eighth" not in crossbreed("plugins", cwd=tmp_path)
 
-    # A gate that skips is the cheapest to decode, so it stands on the front whatever the scores are.
+    # The gate that runs least is the cheapest to decode, so it stands on the front whatever the scores are.
     study = write_study(
         tmp_path / "study.yaml",
         name="path",
@@ -70,12 +74,12 @@ def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path) 
     crossbreed("search", study, "--plugin", plugin, "--workers", 1, cwd=tmp_path)
     front = json.loads(crossbreed("front", "path", "--json", cwd=tmp_path))
     families = [row["family"] for row in front["candidates"] if row["on_front"]]
-    assert "attention/gate:every_third" in families
-    assert "attention/gate:every_third" in crossbreed("front", "path", cwd=tmp_path)
+    assert "attention/gate:every_eighth" in families
+    assert "attention/gate:every_eighth" in crossbreed("front", "path", cwd=tmp_path)
 
     database = str(tmp_path / "crossbreed.db")
     with serving(database, tmp_path) as server, browsing() as chromium, chromium.open() as page:
         page.goto(server.url("front", study="path"))
         settled(page)
-        expect(page.get_by_text("attention/gate:every_third").first).to_be_visible()
+        expect(page.get_by_text("attention/gate:every_eighth").first).to_be_visible()
         picture(page, "user-path")

@@ -10,7 +10,7 @@ from typing import Literal
 
 from crossbreed.core.search.candidates import Candidate
 
-Activity = Literal["training", "profiling", "stopping", "finished"]
+Activity = Literal["training", "profiling", "stopping", "finished", "stopped"]
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Study:
         end = driver.run()
         candidates = tuple(self.read_candidates())
         if on_progress is not None:
-            on_progress(driver.progress("finished"))
+            on_progress(driver.progress("finished" if end == "done" else "stopped"))
         return Outcome(end, candidates)
 
     def close(self) -> None:

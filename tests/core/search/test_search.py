@@ -234,10 +234,12 @@ def wait_for_curve(database: Path, key: str, points: int, process: subprocess.Po
 @pytest.mark.timeout(300)
 def test_killed_at_any_moment_and_run_again_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
     # Two rungs, so that what was killed late goes on from a checkpoint.
-    file = toy_file(train={"tokens": 40960, "rungs": [0.25, 1.0], "log_every": 4})
+    file = toy_file(train={"tokens": 163_840, "rungs": [0.25, 1.0], "log_every": 4})
     first = session(tmp_path, file)
     database = tmp_path / "study.db"
     wait_for_curve(database, "tiny/0/0", 2, first)
+    # Held still, so that it cannot finish while the second driver starts; its process is alive all the same.
+    first.send_signal(signal.SIGSTOP)
     second = session(tmp_path, file)
     _, err = second.communicate(timeout=120)
     assert second.returncode != 0
