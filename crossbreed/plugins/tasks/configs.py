@@ -79,7 +79,8 @@ class RecallConfig(BaseModel):
 class BytesConfig(BaseModel):
     """Byte-level language modelling of any text.
 
-    path:          a UTF-8 text file, or a folder whose files (hidden ones apart) are read in the order of their paths.
+    path:          a UTF-8 text file, or a folder whose files (hidden ones apart) are read in the order of their paths; a
+                   relative one is taken from the folder the command runs in.
     length:        tokens in a row; every one is scored with the byte that follows it.
     eval_fraction: share of the text kept for evaluation, in up to ``regions`` contiguous regions spread over it.
     regions:       more of them sample a varied text more evenly; fewer are made where the text is short.
