@@ -23,13 +23,17 @@ Executor = Annotated[
     Literal["ray", "inline"], typer.Option(help="Ray workers, or this process, one run at a time.")
 ]
 RayAddress = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Join this Ray cluster instead of starting a local one.")
+    str | None,
+    typer.Option(
+        "--ray-address", metavar="ADDRESS", help="Join this Ray cluster instead of starting a local one."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Runs at once; default: one per GPU, else one per CPU core.")
 ]
 Device = Annotated[
-    str | None, typer.Option(metavar="DEVICE", help="cpu or cuda; default: a GPU if there is one.")
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="cpu or cuda; default: a GPU if there is one."),
 ]
 
 
