@@ -112,7 +112,11 @@ def _report(
         console.print(
             f"{item['objective']}: #{item['better']} is better than #{item['worse']} (intervals apart)"
         )
-    if not apart:
+    if not any(interval is not None for c in shown for interval in c.intervals.values()):
+        console.print(
+            "No intervals below 3 seeds: nothing can be said yet. Run again with --seeds 3 or more."
+        )
+    elif not apart:
         console.print("No two intervals are apart: these seeds show no difference.")
 
 

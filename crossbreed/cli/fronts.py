@@ -102,7 +102,7 @@ def objective_words(candidate: Candidate, name: str) -> str:
     show = si if abs(mean) >= 1000 else "{:.3g}".format
     if interval is None:
         return show(mean)
-    return f"{show(mean)} ({show(interval.low)} - {show(interval.high)})"
+    return f"{show(mean)} ({show(interval.low)} to {show(interval.high)})"
 
 
 def residual_words(candidate: Candidate) -> dict[str, str]:
@@ -137,7 +137,10 @@ def certificate_of(data: dict[str, Any] | None) -> Certificate | None:
 
 def caption(objectives: Objectives, *, cost: bool = True) -> str:
     """What the numbers mean: the interval, the key under which each speed was measured, and residuals."""
-    lines = ["Means over seeds with 95% Student t intervals; no interval below 3 seeds."]
+    lines = [
+        "Means over seeds with 95% Student t intervals; no interval below 3 seeds. The front compares means: members whose "
+        "intervals overlap may change places with more seeds."
+    ]
     for name, (phase, batch, tokens, dtype, device, policy, compiled) in objectives.keys.items():
         how = f"{policy} backends, {'compiled' if compiled else 'not compiled'}"
         lines.append(

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from crossbreed.cli.options import Debug, Plugins, registry_of
-from crossbreed.cli.output import log_console
+from crossbreed.cli.output import log_console, program
 from crossbreed.core.contracts.parts import Kind
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Registry
@@ -36,7 +36,7 @@ def init(
     except OSError as error:
         raise ConfigError(f"study file {str(path)!r} cannot be written: {error.strerror}.") from error
     print(path)
-    log_console().print(f"Next: crossbreed search {path} --plan", markup=False)
+    log_console().print(f"Next: {program()} search {path} --plan", markup=False)
 
 
 def study_text(name: str, registry: Registry) -> str:

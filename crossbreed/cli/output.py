@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,6 +16,13 @@ from rich.table import Table
 
 WIDE = 220
 """Columns of a table that goes into a file or a pipe, where no window limits it."""
+
+
+def program() -> str:
+    """How to call this program again: by name where it is on PATH, else by the path it was called with."""
+    called = sys.argv[0]
+    by_path = os.path.basename(called) == "crossbreed" and shutil.which("crossbreed") is None
+    return called if by_path else "crossbreed"
 
 
 def data_console() -> Console:

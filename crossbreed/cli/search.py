@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, log_console, print_json
+from crossbreed.cli.output import data_console, log_console, print_json, program
 from crossbreed.core.errors import InfeasibleBudget
 
 if TYPE_CHECKING:
     from crossbreed.core.genome import Architecture
     from crossbreed.core.host import Registry
+    from crossbreed.core.search.candidates import Candidate
     from crossbreed.core.search.study import Outcome, Study
     from crossbreed.core.search.study_file import StudyFile
 
@@ -113,8 +114,11 @@ def drive(
         _interrupted(again)
     if outcome.end == "out_of_time":
         log.print(f"Time is up. To go on: {again}", markup=False, soft_wrap=True)
-    elif all(c.row.state == "infeasible" for c in outcome.candidates):
-        raise InfeasibleBudget(_nearest(outcome))
+    else:
+        # The reference meets its own budget by definition; what counts is whether anything proposed does.
+        proposed = [c for c in outcome.candidates if c.row.origin != "reference"]
+        if proposed and all(c.row.state == "infeasible" for c in proposed):
+            raise InfeasibleBudget(_nearest(proposed))
     return outcome, study
 
 
@@ -137,16 +141,16 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     if counts:
         words = ", ".join(f"{count} {state}" for state, count in counts.items())
         console.print(
-            f"Not on the front: {words} (crossbreed front {name} --all --db {place}).", markup=False
+            f"Not on the front: {words} ({program()} front {name} --all --db {place}).", markup=False
         )
-    console.print(f"See it in a browser: crossbreed dashboard --db {place}", markup=False)
+    console.print(f"See it in a browser: {program()} dashboard --db {place}", markup=False)
 
 
 def resume_command(start: list[str], db: str, plugins: list[Path] | None, **options: Any) -> str:
     """The command line that goes on with a search; a password in the database's URL is not repeated."""
     from crossbreed.storage.locations import redacted
 
-    words = ["crossbreed", *start, "--db", redacted(db)]
+    words = [program(), *start, "--db", redacted(db)]
     for path in plugins or ():
         words += ["--plugin", str(path)]
     for name, value in options.items():
@@ -163,14 +167,12 @@ def _interrupted(again: str) -> None:
     raise typer.Exit(130)
 
 
-def _nearest(outcome: Outcome) -> str:
+def _nearest(candidates: Sequence[Candidate]) -> str:
     """Why nothing could be trained, by the candidate that comes closest to the budget."""
     from crossbreed.core.budget.certificate import Certificate
     from crossbreed.core.search.breeding import violation
 
-    certified = [
-        (c, Certificate.model_validate(c.row.certificate)) for c in outcome.candidates if c.row.certificate
-    ]
+    certified = [(c, Certificate.model_validate(c.row.certificate)) for c in candidates if c.row.certificate]
     if not certified:
         return "no candidate could be matched to the budget."
     candidate, certificate = min(certified, key=lambda pair: violation(pair[1]))

@@ -98,6 +98,16 @@ class Studies:
                 schema.Event(study_id=study_id, at=now(), kind=kind, payload=plain.plain(payload or {}))
             )
 
+    def first_event(self, study_id: int, kind: str) -> EventRow | None:
+        """The oldest event of a kind, or None."""
+        table = schema.Event
+        query = (
+            select(table).where(table.study_id == study_id, table.kind == kind).order_by(table.id).limit(1)
+        )
+        with self.database.reading() as session:
+            found = session.scalars(query).first()
+            return None if found is None else EventRow(found.id, found.at, found.kind, found.payload)
+
     def events(self, study_id: int, after: int = 0, limit: int = 1000) -> list[EventRow]:
         """Events with an id above ``after``, oldest first; of more than ``limit`` only the last ones."""
         table = schema.Event

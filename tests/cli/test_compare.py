@@ -33,7 +33,7 @@ def test_named_genomes_are_trained_and_compared_without_a_search(cli: Cli, tmp_p
     assert found["differences"] == []  # one seed shows no difference
     text = cli("compare", a, b, "--budget", study, "--seeds", 1, "--executor", "inline").out
     assert f"#{found['genomes'][str(b)]} is {b}" in text
-    assert "No two intervals are apart" in text
+    assert "No intervals below 3 seeds: nothing can be said yet." in text
 
 
 def test_a_genome_outside_the_budget_is_refused_before_training(cli: Cli, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> N
     assert result.code == 0
     assert result.err == ""
     line = next(line for line in result.out.splitlines() if "family 0" in line)
-    for text in ("0.91 (0.885 - 0.935)", "1.01k", "KiB", "+0.00%"):
+    for text in ("0.91 (0.885 to 0.935)", "1.01k", "KiB", "+0.00%"):
         assert text in line, text
     for heading in ("FLOPs/token", "tokens/s", "non-emb.", "memory"):
         assert heading in result.out, heading

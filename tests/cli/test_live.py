@@ -52,7 +52,7 @@ def test_the_panel_shows_states_front_pace_and_what_is_left(
         "2 min 10 s left",
         "small/4/0, small/5/0",
         "family 0",
-        "0.91 (0.885 - 0.935)",
+        "0.91 (0.885 to 0.935)",
     ):
         assert shown in text, shown
     assert "family 2" not in text

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from crossbreed.cli.output import duration, percent, print_json, si, size
+from crossbreed.cli.output import duration, percent, print_json, program, si, size
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,11 @@ def test_json_has_its_schema_and_no_number_that_json_lacks(capsys: pytest.Captur
         "b": [None, 1.5],
         "c": {"d": [1, None]},
     }
+
+
+def test_printed_commands_run_as_this_one_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [".venv/bin/crossbreed", "search"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program() == ".venv/bin/crossbreed"
+    monkeypatch.setattr("sys.argv", ["-c"])
+    assert program() == "crossbreed"

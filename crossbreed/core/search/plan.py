@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import torch
+
 from crossbreed.core import genome
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.budget.matcher import certify, match
@@ -117,10 +119,16 @@ def _seconds_per_run(setting: StudySetting) -> float:
     trainer = Trainer(
         LanguageModel(architecture, setting.registry), task, train, _NO_OWNER, lambda record: None
     )
-    trainer.advance(step, lambda: False)
-    begun = time.perf_counter()
-    trainer.advance((1 + TIMED_STEPS) * step, lambda: False)
-    return (time.perf_counter() - begun) / TIMED_STEPS * trainer.total_steps
+    threads = torch.get_num_threads()
+    # As many as a worker will use: more of them than free cores make small steps many times slower.
+    torch.set_num_threads(setting.file.search.threads)
+    try:
+        trainer.advance(step, lambda: False)
+        begun = time.perf_counter()
+        trainer.advance((1 + TIMED_STEPS) * step, lambda: False)
+        return (time.perf_counter() - begun) / TIMED_STEPS * trainer.total_steps
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _first_start(setting: StudySetting) -> Architecture:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossbreed.core.errors import ConfigError, PluginError, UnknownName
+from crossbreed.core.errors import ConfigError, PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import QUANTITIES
@@ -22,6 +22,10 @@ from crossbreed.storage.rows import StudyRow
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+TASK_DATA = "task_data"
+"""Kind of the event that keeps the hash of the evaluation items a study was begun with."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Study:
                 _check_plugins(repository, row, registry)
                 if stored != file:
                     repository.set_spec(row.id, file.as_data())
+            _check_data(repository, row, setting)
             for plugin in registry.files:
                 path = str(Path(plugin.path).absolute())
                 repository.add_plugin_file(row.id, path, plugin.sha256, plugin.text)
@@ -210,7 +215,24 @@ def _find(repository: Repository, name: str | None) -> StudyRow:
         return studies[0]
     if not studies:
         raise ConfigError(f"database {repository.database.shown} holds no study.")
-    raise UnknownName("study", "", [s.name for s in studies], " Say which one.")
+    names = ", ".join(s.name for s in studies)
+    raise ConfigError(
+        f"database {repository.database.shown} holds {len(studies)} studies: {names}. Say which one."
+    )
+
+
+def _check_data(repository: Repository, row: StudyRow, setting: StudySetting) -> None:
+    """One study, one data set: a task file's settings can stay the same while the text they name changes."""
+    found = setting.task.evaluation_hash()
+    stored = repository.first_event(row.id, TASK_DATA)
+    if stored is None:
+        repository.add_event(row.id, TASK_DATA, {"evaluation": found})
+    elif stored.payload["evaluation"] != found:
+        raise ConfigError(
+            f"study {row.name!r} was begun with other data: its evaluation items have SHA-256 "
+            f"{str(stored.payload['evaluation'])[:12]}, those of task {setting.file.task.name!r} here have {found[:12]}. "
+            "Restore the data, or choose another study name."
+        )
 
 
 def _check_plugins(repository: Repository, row: StudyRow, registry: Registry) -> None:

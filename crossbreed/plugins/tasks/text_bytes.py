@@ -142,7 +142,7 @@ def read_text(path: Path) -> Bytes:
         files = [path]
     else:
         raise ConfigError(
-            f"path {str(path)!r} does not exist; the task 'bytes' needs a text file or a folder."
+            f"path {str(path)!r} does not exist (looked for {str(path.absolute())!r}); the task 'bytes' needs a text file or a folder."
         )
     text = b"\n".join(_utf8(file) for file in files)
     if not text:

@@ -271,6 +271,19 @@ def test_opening_what_is_not_there(tmp_path: Path, inline: Path) -> None:
         Study.open(str(tmp_path / "none.db"))
 
 
+def test_a_study_goes_on_only_with_the_data_it_was_begun_with(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+    task = {"name": "bytes", "params": {"path": str(text), "length": 12}}
+    file = StudyFile.read({**toy_file().as_data(), "task": task})
+    url = str(tmp_path / "bytes.db")
+    Study.start(url, file, toys()).close()
+    Study.start(url, file, toys()).close()
+    text.write_text("five boxing wizards jump quickly over the moon\n" * 200)
+    with pytest.raises(ConfigError, match="was begun with other data"):
+        Study.start(url, file, toys())
+
+
 def test_another_recipe_under_the_same_name_is_refused(inline: Path) -> None:
     with pytest.raises(ConfigError, match="exists with another 'train' section"):
         Study.start(str(inline), toy_file(train={"tokens": 9999}), toys())
