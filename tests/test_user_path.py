@@ -49,7 +49,8 @@ def register_routers():
 def crossbreed(*arguments: str | Path, cwd: Path) -> str:
     """Standard output of a command that must succeed."""
     command = [sys.executable, "-c", "from crossbreed.cli import main; main()", *map(str, arguments)]
-    environment = {k: v for k, v in os.environ.items() if k != "CROSSBREED_DB"}
+    # Without COLUMNS (test runners set it) a piped table is as wide as it needs to be.
+    environment = {k: v for k, v in os.environ.items() if k not in ("CROSSBREED_DB", "COLUMNS")}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return done.stdout
