@@ -30,7 +30,7 @@ def test_every_import_contract_is_kept() -> None:
         ("core/lab/recipe.py", "import sqlalchemy"),
         ("cli/app.py", "import streamlit"),
         ("core/model/stage.py", "from crossbreed.plugins import mixers"),
-        ("plugins/mixers/configs.py", "from crossbreed.core.lab import trial"),
+        ("plugins/mixers/configs/common.py", "from crossbreed.core.lab import trial"),
     ],
 )
 def test_an_import_upward_is_found(tmp_path: Path, module: str, line: str) -> None:

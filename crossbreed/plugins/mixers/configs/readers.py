@@ -1,0 +1,61 @@
+"""Settings of the readers: what one way of reading keys and values needs, without projections."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from crossbreed.plugins.mixers.configs.common import Config
+
+
+class SoftmaxSettings(Config):
+    """Softmax attention over cached keys and values."""
+
+    window: int | None = Field(
+        default=None, ge=1, description="Tokens a query sees, itself included; None sees the whole document."
+    )
+    qk_norm: bool = Field(
+        default=False,
+        description="RMS-normalise queries and keys, with a gain per head; off as in Llama and Oryx.",
+    )
+    scale: float | None = Field(
+        default=None, gt=0, description="Factor on the scores; None is 1/sqrt(head size), the usual one."
+    )
+
+
+class DecaySettings(Config):
+    """How the decays of a recurrence start."""
+
+    dt_min: float = Field(default=1e-3, gt=0, description="Smallest initial time step (Mamba-2's value).")
+    dt_max: float = Field(default=0.1, gt=0, description="Largest initial time step (Mamba-2's value).")
+    a_min: float = Field(default=1.0, gt=0, description="Smallest initial decay rate A (Mamba-2's value).")
+    a_max: float = Field(default=16.0, gt=0, description="Largest initial decay rate A (Mamba-2's value).")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DecaySettings:
+        for low, high in (("dt_min", "dt_max"), ("a_min", "a_max")):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(
+                    f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})"
+                )
+        return self
+
+
+class SsdSettings(DecaySettings):
+    """The scalar-decay recurrence of Mamba-2."""
+
+    skip: bool = Field(
+        default=True,
+        description="Add D times the value to each head's output, as Mamba-2 does; D starts at 1.",
+    )
+
+
+class DeltaSettings(DecaySettings):
+    """The gated delta rule."""
+
+    a_min: float = Field(
+        default=0.01, gt=0, description="Smallest initial decay rate; above 0 so that its log exists."
+    )
+    qk_l2_norm: bool = Field(
+        default=True,
+        description="L2-normalise queries and keys of this reader; the delta rule is unstable without.",
+    )

@@ -1,0 +1,113 @@
+"""Settings of the sequence mixers with one reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from crossbreed.plugins.mixers.configs.common import (
+    ActivatedConv,
+    DeltaConv,
+    MambaConv,
+    Norm,
+    check_divides,
+    check_rotary,
+)
+from crossbreed.plugins.mixers.configs.readers import DeltaSettings, SoftmaxSettings, SsdSettings
+
+
+class AttentionConfig(SoftmaxSettings):
+    """Causal softmax attention with rotary positions, grouped queries and an optional sliding window."""
+
+    heads: int = Field(default=4, ge=1, description="Query heads; 4 suits widths near 64.")
+    kv_heads: int | None = Field(
+        default=None, ge=1, description="Key/value heads; None is one for each query head."
+    )
+    head_size: int = Field(
+        default=16, ge=1, description="Size of a head; 4 x 16 is the width of 64. Independent of d_model."
+    )
+    rope_theta: float = Field(
+        default=10_000.0, gt=0, description="Base of the rotary angles; the field's usual value."
+    )
+    rope_fraction: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="Share of each head that is rotated; 0 turns rotary positions off.",
+    )
+    gate: bool = Field(
+        default=False, description="Multiply the output by SiLU of a projection; off as in Llama."
+    )
+    norm: Norm = Field(
+        default="none", description="RMS norm of the output: full after gating, head before; off as in Llama."
+    )
+    short_conv: ActivatedConv | None = Field(
+        default=None, description="A short convolution; off, since plain attention has none."
+    )
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _none_when_equal(cls, kv_heads: int | None, info: Any) -> int | None:
+        return None if kv_heads == info.data.get("heads") else kv_heads
+
+    @model_validator(mode="after")
+    def _legal(self) -> AttentionConfig:
+        check_divides("kv_heads", self.kv_heads, "heads", self.heads)
+        check_rotary(self.head_size, self.rope_fraction)
+        return self
+
+
+class Mamba2Config(SsdSettings):
+    """Mamba-2: state-space duality with a short convolution and a gated norm."""
+
+    heads: int = Field(
+        default=4, ge=1, description="Heads; heads x head_size is twice a width of 64, Mamba-2's expansion."
+    )
+    head_size: int = Field(default=32, ge=1, description="Size of a head's values (P in the paper).")
+    state_size: int = Field(
+        default=32, ge=1, description="Size of keys and queries (N in the paper: B and C)."
+    )
+    groups: int = Field(default=1, ge=1, description="Groups of heads that share B and C; 1 as in Mamba-2.")
+    gate: bool = Field(
+        default=True, description="Multiply the output by SiLU of a projection (z in the paper)."
+    )
+    norm: Norm = Field(
+        default="full", description="RMS norm over all of the output after gating, as in Mamba-2."
+    )
+    short_conv: MambaConv | None = Field(
+        default=MambaConv(), description="Width 4 on x, B and C, then SiLU, as in Mamba-2."
+    )
+
+    @model_validator(mode="after")
+    def _legal(self) -> Mamba2Config:
+        check_divides("groups", self.groups, "heads", self.heads)
+        return self
+
+
+class GatedDeltaNetConfig(DeltaSettings):
+    """Gated DeltaNet: the delta rule with a decay, a short convolution and a gated norm per head."""
+
+    heads: int = Field(default=4, ge=1, description="Value heads; heads x value_size is twice a width of 64.")
+    key_heads: int | None = Field(
+        default=None, ge=1, description="Query and key heads; None is one for each value head."
+    )
+    key_size: int = Field(
+        default=16, ge=1, description="Size of queries and keys; half the value size, as published."
+    )
+    value_size: int = Field(default=32, ge=1, description="Size of values; twice the key size, as published.")
+    gate: bool = Field(default=True, description="Multiply the output by SiLU of a projection, as published.")
+    norm: Norm = Field(default="head", description="RMS norm per head before gating, as published.")
+    short_conv: DeltaConv | None = Field(
+        default=DeltaConv(), description="Width 4 on queries, keys and values, then SiLU, as published."
+    )
+
+    @field_validator("key_heads")
+    @classmethod
+    def _none_when_equal(cls, key_heads: int | None, info: Any) -> int | None:
+        return None if key_heads == info.data.get("heads") else key_heads
+
+    @model_validator(mode="after")
+    def _legal(self) -> GatedDeltaNetConfig:
+        check_divides("key_heads", self.key_heads, "heads", self.heads)
+        return self
