@@ -53,7 +53,7 @@ def ours(theirs: Any) -> Any:
     inner = HEADS * HEAD
     with torch.no_grad():
         z, x, b, c, dt = theirs.in_proj.weight.split([inner, inner, STATE, STATE, HEADS])
-        mixer.projection.weight.copy_(torch.cat((b, x, c, z)))
+        mixer.projections.input.weight.copy_(torch.cat((b, x, c, z)))
         for mine, its in (
             (mixer.conv_CW, theirs.conv1d.weight.squeeze(1)),
             (mixer.conv_bias_C, theirs.conv1d.bias),
@@ -67,7 +67,7 @@ def ours(theirs: Any) -> Any:
             (reader.A_log, theirs.A_log),
             (reader.D_H, theirs.D),
             (mixer.norm_weight, theirs.norm.weight),
-            (mixer.output.weight, theirs.out_proj.weight),
+            (mixer.projections.output.weight, theirs.out_proj.weight),
         ):
             mine.copy_(its)
     return mixer

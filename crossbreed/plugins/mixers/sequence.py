@@ -22,14 +22,14 @@ from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.plugins.mixers.configs import Config
 from crossbreed.plugins.mixers.plan import Plan, plan
+from crossbreed.plugins.mixers.projections import Projected, Projections
 from crossbreed.plugins.mixers.reading import check_backend, masked, read_mask, rows_that_read, starts
 
-INIT_STD = 0.02
 NORM_EPS = 1e-6
 
 
 class SequenceMixer(Mixer, nn.Module):
-    """Projections, an optional short convolution, readers, an optional gate and norm, one output matrix.
+    """Projections, an optional short convolution, readers, an optional gate and norm, the output projection.
 
     Source: Oryx (arXiv 2605.28769, section 3 and appendix B) for several readers; with one, Llama's attention, Mamba-2
     (Dao and Gu, 2024) or Gated DeltaNet (Yang et al., 2024), by the config's class.
@@ -43,9 +43,7 @@ class SequenceMixer(Mixer, nn.Module):
         self.config, self.plan = config, plan(config, build.parts)
         p = self.plan
         check_backend("/".join(reader.name for reader in p.readers), build.backend)
-        # One matrix for all projections (keys, values, each reader's queries, gate): one product where all are needed.
-        self.projection = _linear(build.d_model, p.projected_width)
-        self.output = _linear(p.output_width, build.d_model)
+        self.projections = Projections(p, build.d_model)
         self.conv_CW: nn.Parameter | None = None
         self.conv_bias_C: nn.Parameter | None = None
         if p.conv is not None:
@@ -62,16 +60,16 @@ class SequenceMixer(Mixer, nn.Module):
         read_BT = read_mask(read_BT, context)
         reads, weight_BTN = self._who_reads(context, read_BT)
         skips = context.phase == "decode" and any(mask is not None for mask in reads)
-        # Two products with slices of the weight, rather than slices of one product: large gradients are never copied.
-        written_BTC = F.linear(x_BTD, self.projection.weight[: self.plan.written_width])
-        read_first = None if skips else self._read_projections(x_BTD)
+        projected: Projected = self.projections(x_BTD, context)
+        written_BTC = projected.written()
+        read_first = None if skips else projected.read()
         written_BTC, tail = self._convolved(written_BTC, context, state)
         k_BTGK, v_BTGV, queries = self._split(written_BTC)
         turned_BTGK = self._turn(k_BTGK, context) if self.plan.rotary else k_BTGK
         after: State = {} if tail is None else {"conv": tail}
         total_BTHV: Tensor | None = None
         for i, (reader, part) in enumerate(zip(self.readers, self.plan.readers, strict=True)):
-            q_BTQK = queries[i] if queries else self._query(i, x_BTD, read_first, reads[i])
+            q_BTQK = queries[i] if queries else self._query(i, projected, read_first, reads[i])
             if part.rotated:
                 q_BTQK = self._turn(q_BTQK, context)
             own = None if state is None else _own(state, i)
@@ -83,7 +81,7 @@ class SequenceMixer(Mixer, nn.Module):
             total_BTHV = o_BTHV if total_BTHV is None else total_BTHV + o_BTHV
         assert total_BTHV is not None
         gate_BTC = read_first[-1] if read_first and self.plan.gate else None
-        y_BTD = self._out(total_BTHV, x_BTD, gate_BTC, read_BT if skips else None)
+        y_BTD = self._out(total_BTHV, projected, gate_BTC, read_BT if skips else None)
         return masked(y_BTD, read_BT), None if state is None else after
 
     def _who_reads(
@@ -146,25 +144,12 @@ class SequenceMixer(Mixer, nn.Module):
         v_BTGV = v_BTC.unflatten(-1, (p.heads.value_heads, p.heads.value_size))
         return k_BTGK, v_BTGV, [q.unflatten(-1, (p.heads.query_heads, p.heads.key_size)) for q in queries]
 
-    def _read_projections(self, x_BTD: Tensor) -> list[Tensor]:
-        """Queries of each reader (unless they are written) and the gate, for every token."""
-        p = self.plan
-        widths = [] if p.queries_convolved else [p.query_width] * len(self.readers)
-        widths += [p.output_width] if p.gate else []
-        if not widths:
-            return []
-        return list(F.linear(x_BTD, self.projection.weight[p.written_width :]).split(widths, -1))
-
     def _query(
-        self, index: int, x_BTD: Tensor, projected: list[Tensor] | None, read_BT: Tensor | None
+        self, index: int, projected: Projected, read_first: list[Tensor] | None, read_BT: Tensor | None
     ) -> Tensor:
         """Reader ``index``'s queries; in decode only for the rows that it reads, zero elsewhere."""
         p = self.plan
-        if projected is not None:
-            q_BTC = projected[index]
-        else:
-            first = p.written_width + index * p.query_width
-            q_BTC = _for_rows(x_BTD, self.projection.weight[first : first + p.query_width], read_BT)
+        q_BTC = projected.query(index, read_BT) if read_first is None else read_first[index]
         if p.q_activation == "silu":
             q_BTC = F.silu(q_BTC)
         q_BTQK: Tensor = q_BTC.unflatten(-1, (p.heads.query_heads, p.heads.key_size))
@@ -174,18 +159,21 @@ class SequenceMixer(Mixer, nn.Module):
         assert self.plan.rotary is not None
         return rotary(x_BTGK, context.positions_BT, *self.plan.rotary)
 
-    def _out(self, o_BTHV: Tensor, x_BTD: Tensor, gate_BTC: Tensor | None, read_BT: Tensor | None) -> Tensor:
+    def _out(
+        self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None, read_BT: Tensor | None
+    ) -> Tensor:
         """Gate, norm and output matrix; ``read_BT`` names the rows of a decoded token that read, None means all."""
         if read_BT is not None:
             rows = rows_that_read(read_BT)
-            if len(rows) < len(x_BTD):
-                y_BTD = torch.zeros_like(x_BTD)
+            if len(rows) < len(o_BTHV):
+                y_BTD = torch.zeros_like(projected.x_BTD)
                 if len(rows):
-                    y_BTD[rows] = self._out(o_BTHV[rows], x_BTD[rows], None, None).to(y_BTD.dtype)
+                    some_BTD = self._out(o_BTHV[rows], projected.rows(rows), None, None)
+                    y_BTD[rows] = some_BTD.to(y_BTD.dtype)
                 return y_BTD
         p = self.plan
         if p.gate and gate_BTC is None:
-            gate_BTC = F.linear(x_BTD, self.projection.weight[p.projected_width - p.output_width :])
+            gate_BTC = projected.gate()
         if p.norm == "head":
             o_BTHV = _rms_norm(o_BTHV, self.norm_weight)
         o_BTC = o_BTHV.flatten(-2)
@@ -198,7 +186,7 @@ class SequenceMixer(Mixer, nn.Module):
                 o_BTC = o_BTC * F.silu(gate_BTC)
             if p.norm == "full":
                 o_BTC = _rms_norm(o_BTC, self.norm_weight)
-        return self.output(o_BTC)  # type: ignore[no-any-return]
+        return projected.output(o_BTC)
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         p, specs = self.plan, []
@@ -236,7 +224,7 @@ class SequenceMixer(Mixer, nn.Module):
         return frozenset(names)
 
     def output_parameters(self) -> frozenset[str]:
-        return frozenset({"output.weight"})
+        return frozenset(f"projections.{name}" for name in self.projections.output_names)
 
     @staticmethod
     def cost(config: Any, d_model: int, shape: Shape, depths: int = 1, parts: Parts | None = None) -> Cost:
@@ -261,9 +249,7 @@ def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
     for cost in own:
         write = write.plus(cost.write)
     read = Work.product(query + (0.0 if once else out))
-    parameters = (
-        d_model * (p.projected_width + p.output_width) + p.norm_width + sum(c.parameters for c in own)
-    )
+    parameters = Projections.parameters_of(p, d_model) + p.norm_width + sum(c.parameters for c in own)
     if p.conv is not None:
         parameters += p.written_width * (taps + p.conv.bias)
     unused = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
@@ -278,12 +264,6 @@ def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
     )
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    linear = nn.Linear(inputs, outputs, bias=False)
-    nn.init.normal_(linear.weight, std=INIT_STD)
-    return linear
-
-
 def _rms_norm(x: Tensor, weight: Tensor | None) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], None if weight is None else weight.to(x.dtype), NORM_EPS)
 
@@ -292,16 +272,3 @@ def _own(state: State, index: int) -> State:
     """The tensors of one reader, by their own names."""
     prefix = f"{index}."
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def _for_rows(x_BTD: Tensor, weight: Tensor, read_BT: Tensor | None) -> Tensor:
-    """x W for the rows of a decoded token that read, zero elsewhere."""
-    if read_BT is None:
-        return F.linear(x_BTD, weight)
-    rows = rows_that_read(read_BT)
-    if len(rows) == len(x_BTD):
-        return F.linear(x_BTD, weight)
-    y_BTC = x_BTD.new_zeros(*x_BTD.shape[:2], weight.shape[0])
-    if len(rows):
-        y_BTC[rows] = F.linear(x_BTD[rows], weight).to(y_BTC.dtype)
-    return y_BTC

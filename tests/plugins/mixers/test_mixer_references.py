@@ -50,7 +50,7 @@ def test_mamba2_equals_transformers(tokens: int) -> None:
     inner = heads * size
     with torch.no_grad():
         z, x, b, c, dt = theirs.in_proj.weight.split([inner, inner, state, state, heads])
-        ours.projection.weight.copy_(torch.cat((b, x, c, z)))
+        ours.projections.input.weight.copy_(torch.cat((b, x, c, z)))
         for ours_conv, theirs_conv in (
             (ours.conv_CW, theirs.conv1d.weight.squeeze(1)),
             (ours.conv_bias_C, theirs.conv1d.bias),
@@ -63,7 +63,7 @@ def test_mamba2_equals_transformers(tokens: int) -> None:
         reader.A_log.copy_(theirs.A_log)
         reader.D_H.copy_(theirs.D)
         ours.norm_weight.copy_(theirs.norm.weight)
-        ours.output.weight.copy_(theirs.out_proj.weight)
+        ours.projections.output.weight.copy_(theirs.out_proj.weight)
         inputs = random_input(2, tokens, D_MODEL).float()
         wanted = theirs(inputs)
         y, _ = ours(inputs, context(2, tokens), None)
@@ -104,7 +104,7 @@ def test_gated_deltanet_equals_qwen3_next(tokens: int) -> None:
         )
         q, k, v, z = (part.flatten(0, 1) for part in rows)
         b, a = (p.flatten(0, 1) for p in theirs.in_proj_ba.weight.view(keys, -1, D_MODEL).chunk(2, 1))
-        ours.projection.weight.copy_(torch.cat((k, v, q, z)))
+        ours.projections.input.weight.copy_(torch.cat((k, v, q, z)))
         width = keys * key_size
         q, k, v = theirs.conv1d.weight.squeeze(1).split([width, width, values * value_size])
         ours.conv_CW.copy_(torch.cat((k, v, q)))
@@ -113,7 +113,7 @@ def test_gated_deltanet_equals_qwen3_next(tokens: int) -> None:
         reader.A_log.copy_(theirs.A_log)
         reader.dt_bias.copy_(theirs.dt_bias)
         ours.norm_weight.copy_(theirs.norm.weight)
-        ours.output.weight.copy_(theirs.out_proj.weight)
+        ours.projections.output.weight.copy_(theirs.out_proj.weight)
         inputs = random_input(2, tokens, D_MODEL).float()
         wanted = theirs(inputs)
         y, _ = ours(inputs, context(2, tokens), None)
@@ -128,7 +128,9 @@ def test_attention_equals_a_softmax_written_out() -> None:
     mixer = build("attention", {"heads": heads, "kv_heads": groups, "head_size": size})
     x = random_input(1, tokens)
     y, _ = mixer(x, context(1, tokens), None)
-    k, v, q = (x[0] @ mixer.projection.weight.T).split([groups * size, groups * size, heads * size], -1)
+    k, v, q = (x[0] @ mixer.projections.input.weight.T).split(
+        [groups * size, groups * size, heads * size], -1
+    )
     outputs = []
     for h in range(heads):
         g = h // (heads // groups)
@@ -137,7 +139,7 @@ def test_attention_equals_a_softmax_written_out() -> None:
         scores = query @ key.T / size**0.5
         hidden = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
         outputs.append(scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v[:, columns])
-    wanted = torch.cat(outputs, -1) @ mixer.output.weight.T
+    wanted = torch.cat(outputs, -1) @ mixer.projections.output.weight.T
     torch.testing.assert_close(y[0], wanted, rtol=0, atol=1e-12)
 
 
@@ -199,14 +201,14 @@ def test_a_multi_mixer_in_one_mode_equals_the_single_mixer(key: str) -> None:
     single = build(name, params)
     p = multi.plan
     kv, query = p.key_width + p.value_width, p.query_width
-    weight = multi.projection.weight
+    weight = multi.projections.input.weight
     with torch.no_grad():
-        single.projection.weight.copy_(
+        single.projections.input.weight.copy_(
             torch.cat((weight[:kv], weight[kv + query : kv + 2 * query], weight[kv + 2 * query :]))
         )
         single.conv_CW.copy_(multi.conv_CW)
         single.norm_weight.copy_(multi.norm_weight)
-        single.output.weight.copy_(multi.output.weight)
+        single.projections.output.weight.copy_(multi.projections.output.weight)
     single.readers[0].load_state_dict(multi.readers[1].state_dict())
     x = random_input(2, 40)
     y, _ = multi(x, context(2, 40).at(mode=Decision(torch.ones(2, 40, dtype=torch.long))), None)

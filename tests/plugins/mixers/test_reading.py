@@ -121,7 +121,7 @@ def test_queries_of_a_reader_nobody_chose_get_no_gradient() -> None:
         y, _ = mixer(x, context(1, 16, phase="train").at(mode=Decision(torch.full((1, 16), mode))), None)
         y.square().sum().backward()
         start = p.written_width
-        grads = mixer.projection.weight.grad[start : start + 2 * p.query_width].chunk(2)
+        grads = mixer.projections.input.weight.grad[start : start + 2 * p.query_width].chunk(2)
         assert grads[mode].abs().max() > 0
         assert not grads[1 - mode].any()
 
