@@ -16,16 +16,16 @@ from types import FrameType
 from typing import Literal
 
 from crossbreed.core import genome
-from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.errors import StudyBusy
 from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.records import Curve, Finished, Record, Started
-from crossbreed.core.search import agenda, intake
+from crossbreed.core.search import agenda
 from crossbreed.core.search.agenda import Item
-from crossbreed.core.search.breeding import Breeder, violation
-from crossbreed.core.search.candidates import OWN, Candidate, Objectives, read
+from crossbreed.core.search.breeding import Breeder
+from crossbreed.core.search.candidates import Candidate, Objectives, read
 from crossbreed.core.search.dispatch import job_for
 from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool
+from crossbreed.core.search.intake import Intake, run_folder
 from crossbreed.core.search.progress import Activity, Pace, Progress
 from crossbreed.core.search.rungs import promotions
 from crossbreed.core.search.study_setting import StudySetting
@@ -37,7 +37,6 @@ POLL_S = 0.25
 HEARTBEAT_S = 15.0
 RUN_LEASE_S = 600.0
 PROGRESS_S = 0.5
-TRAINED = ("done", "off_budget")
 
 End = Literal["done", "interrupted", "out_of_time"]
 
@@ -83,6 +82,7 @@ class Driver:
         self.rungs = len(setting.file.train.rung_tokens())
         self.objectives = Objectives(dict(setting.file.objectives))
         self.breeder = Breeder(repository, study_id, setting)
+        self.intake = Intake(repository, study_id, self.rungs, self.breeder)
         self.pace = Pace()
         self._active: dict[str, _Active] = {}
         self._promoted: set[int] = set()
@@ -168,12 +168,8 @@ class Driver:
         for lease in self.spool.leases():
             run = held.get(lease)
             if run is not None:
-                folder = intake.run_folder(self.file.name, run.number, run.seed)
-                for record in self.spool.read(lease):
-                    if not isinstance(record, Finished):
-                        intake.store(self.repository, run.id, folder, lease, record)
-                    else:
-                        self._finish(run.id, run.number, lease, record)
+                folder = run_folder(self.file.name, run.number, run.seed)
+                self.intake.take_all(run.id, run.number, folder, lease, self.spool.read(lease))
             self.spool.discard(lease)
         for row in self.repository.requeue_expired(self.study_id, everything=True):
             # The driver died, not the worker: however often that happens, it is no attempt of the run's.
@@ -185,7 +181,8 @@ class Driver:
             self.breeder.add_reference()
         for architecture in self.options.named:
             self.breeder.add_named(architecture)
-        self._fix_reference_point()
+        point = self.setting.hypervolume_reference(self.objectives)
+        self.repository.fix_reference_point(self.study_id, point)
 
     def _retire_old_versions(self) -> None:
         """End runs that were queued under another version of a plugin: going on would mix two models in one run."""
@@ -195,22 +192,6 @@ class Driver:
             if run.identities != self.setting.registry.identities(architecture):
                 cause = "a plugin of this candidate has changed since the run was queued; its results would not pool"
                 self.repository.set_run_state(run.id, "failed", cause=cause)
-
-    def _fix_reference_point(self) -> None:
-        """Hypervolume is measured from chance, from a speed of 0, and from twice the reference's cost."""
-        reference = self.setting.reference
-        shape = self.setting.budget.shape.as_shape()
-        ledger = None if reference is None else self.setting.cost_model.estimate(reference, shape)
-        point = {}
-        for name, direction in self.objectives.directions.items():
-            if name == "score":
-                point[name] = self.setting.task.chance
-            elif name in self.objectives.speeds or direction == "max":
-                point[name] = 0.0
-            else:
-                at = ledger.quantity(name) if ledger is not None else self.setting.budget.target(name)
-                point[name] = 2 * at
-        self.repository.fix_reference_point(self.study_id, point)
 
     def _loop(self) -> End:
         while True:
@@ -330,7 +311,7 @@ class Driver:
         if lease is None:
             self._stale = True
             return
-        folder = intake.run_folder(self.file.name, item.row.number, item.seed.seed)
+        folder = run_folder(self.file.name, item.row.number, item.seed.seed)
         self._active[lease] = _Active(item, lease, folder)
         trial = self.repository.trial(self.study_id, item.row.number)
         place = self.repository.artefacts / folder
@@ -340,17 +321,16 @@ class Driver:
 
     def _receive(self, lease: str, report: Report) -> None:
         active = self._active[lease]
-        run_id = active.item.seed.run_id
         if isinstance(report, Lost):
             self._lost(active, report.cause)
-        elif isinstance(report, Finished):
-            self._finish(run_id, active.item.row.number, lease, report)
-            self.spool.discard(lease)
         else:
-            intake.store(self.repository, run_id, active.folder, lease, report)
-            self._count(lease, report)
-            self._show()
-            return
+            item = active.item
+            self.intake.take(item.seed.run_id, item.row.number, active.folder, lease, report)
+            if not isinstance(report, Finished):
+                self._count(lease, report)
+                self._show()
+                return
+            self.spool.discard(lease)
         del self._active[lease]
         self.pace.ended(lease, time.monotonic() - active.begun)
         self._stale = True
@@ -365,39 +345,13 @@ class Driver:
     def _lost(self, active: _Active, cause: str) -> None:
         """Store what the dead worker had written down, then queue the run again, or give it up."""
         run_id = active.item.seed.run_id
-        for record in self.spool.read(active.lease):
-            if isinstance(record, Finished):
-                self._finish(run_id, active.item.row.number, active.lease, record)
-            else:
-                intake.store(self.repository, run_id, active.folder, active.lease, record)
+        kept = self.spool.read(active.lease)
+        self.intake.take_all(run_id, active.item.row.number, active.folder, active.lease, kept)
         self.spool.discard(active.lease)
         if self.repository.renew_lease(run_id, active.lease, seconds=-1.0):
             self.repository.requeue_expired(self.study_id)
         payload = {"trial": active.item.row.number, "seed": active.item.seed.seed, "cause": cause}
         self.repository.add_event(self.study_id, "worker_lost", payload)
-
-    def _finish(self, run_id: int, number: int, lease: str, last: Finished) -> None:
-        """End a run, or put it back for what it still needs: another rung, or its profile."""
-        if last.state not in TRAINED:
-            self.repository.record_finished(
-                run_id, lease, last.state, cause=last.cause, traceback=last.traceback
-            )
-            return
-        detail = self.repository.trial_detail(self.study_id, number)
-        run = next(r for r in detail.runs if r.run.id == run_id)
-        own = run.points.get(OWN)
-        trained = run.run.rungs_done >= self.rungs and own is not None and bool(own.evaluations)
-        if not trained or own is None or not own.measurements:
-            self.repository.release_run(run_id, lease)
-            return
-        certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
-        if certificate is not None and not certificate.feasible:
-            self.breeder.violations[number] = violation(certificate)
-            self.repository.record_finished(
-                run_id, lease, "off_budget", cause=certificate.reason or last.cause
-            )
-        else:
-            self.repository.record_finished(run_id, lease, "done")
 
     # What a view sees
 

@@ -2,8 +2,60 @@
 
 from __future__ import annotations
 
-from crossbreed.core.lab.records import Curve, Evaluated, Profiled, Record, RungDone, Started
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.lab.records import Curve, Evaluated, Finished, Profiled, Record, RungDone, Started
+from crossbreed.core.search.breeding import Breeder, violation
+from crossbreed.core.search.candidates import OWN
 from crossbreed.storage import Repository
+
+TRAINED = ("done", "off_budget")
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Takes in the records of one study's jobs, and says what the end of a job means for its run."""
+
+    repository: Repository
+    study_id: int
+    rungs: int
+    breeder: Breeder
+
+    def take_all(self, run_id: int, number: int, folder: str, lease: str, records: Iterable[Record]) -> None:
+        """All that a worker wrote down, in order."""
+        for record in records:
+            self.take(run_id, number, folder, lease, record)
+
+    def take(self, run_id: int, number: int, folder: str, lease: str, record: Record) -> None:
+        if isinstance(record, Finished):
+            self._end(run_id, number, lease, record)
+        else:
+            store(self.repository, run_id, folder, lease, record)
+
+    def _end(self, run_id: int, number: int, lease: str, last: Finished) -> None:
+        """End a run, or put it back for what it still needs: another rung, or its profile."""
+        if last.state not in TRAINED:
+            self.repository.record_finished(
+                run_id, lease, last.state, cause=last.cause, traceback=last.traceback
+            )
+            return
+        detail = self.repository.trial_detail(self.study_id, number)
+        run = next(r for r in detail.runs if r.run.id == run_id)
+        own = run.points.get(OWN)
+        trained = run.run.rungs_done >= self.rungs and own is not None and bool(own.evaluations)
+        if not trained or own is None or not own.measurements:
+            self.repository.release_run(run_id, lease)
+            return
+        certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
+        if certificate is not None and not certificate.feasible:
+            self.breeder.violations[number] = violation(certificate)
+            self.repository.record_finished(
+                run_id, lease, "off_budget", cause=certificate.reason or last.cause
+            )
+        else:
+            self.repository.record_finished(run_id, lease, "done")
 
 
 def run_folder(study: str, number: int, seed: int) -> str:

@@ -15,6 +15,7 @@ from crossbreed.core.errors import ConfigError, MissingCapability, PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import KIND_LABELS, Registry
 from crossbreed.core.model import legality
+from crossbreed.core.search.candidates import SCORE, Objectives
 from crossbreed.core.search.study_file import Names, StudyFile
 
 COST_MODEL = "analytic"
@@ -38,6 +39,20 @@ class StudySetting:
     cost_model: CostModel
     reference: Architecture | None
     left_out: tuple[str, ...] = ()
+
+    def hypervolume_reference(self, objectives: Objectives) -> dict[str, float]:
+        """Where hypervolume is measured from: chance, a speed of 0, and twice the reference's cost."""
+        shape = self.budget.shape.as_shape()
+        ledger = None if self.reference is None else self.cost_model.estimate(self.reference, shape)
+        point = {}
+        for name, direction in objectives.directions.items():
+            if name == SCORE:
+                point[name] = self.task.chance
+            elif name in objectives.speeds or direction == "max":
+                point[name] = 0.0
+            else:
+                point[name] = 2 * (self.budget.target(name) if ledger is None else ledger.quantity(name))
+        return point
 
 
 def resolve(file: StudyFile, registry: Registry) -> StudySetting:

@@ -21,11 +21,13 @@ from crossbreed.core.lab.records import (
     RungDone,
     Started,
 )
+from crossbreed.core.search.candidates import Candidate, Objectives, read
 from crossbreed.core.search.driver import Driver, DriverOptions, End
 from crossbreed.core.search.executors.base import Deliver, Executor, Lost, Report, Spool
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
 from crossbreed.storage import Repository
+from crossbreed.storage.rows import CandidateRow
 
 TOY = '''
 """A space of plain Transformers that differ in the width of their channel mixer."""
@@ -241,3 +243,12 @@ def drive(
 
     driver = Driver(repository, row.id, study, start, options or DriverOptions())
     return driver.run(), repository, row.id
+
+
+def by_number(repository: Repository, study_id: int) -> dict[int, CandidateRow]:
+    return {row.number: row for row in repository.candidates(study_id)}
+
+
+def candidates(repository: Repository, study_id: int) -> list[Candidate]:
+    objectives = Objectives({"score": "max", "decode_tokens_per_s": "max"})
+    return read(repository.candidates(study_id), objectives)

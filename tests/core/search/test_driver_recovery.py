@@ -1,0 +1,213 @@
+"""What survives: lost workers, dead drivers, interrupts, edited plugins, time running out."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossbreed.core.errors import StudyBusy
+from crossbreed.core.host import Registry
+from crossbreed.core.lab.job import Job
+from crossbreed.core.lab.records import Finished
+from crossbreed.core.search.driver import DriverOptions
+from crossbreed.core.search.executors.base import Lost, Report, Spool
+from crossbreed.storage import Driver as Process
+from crossbreed.storage import Repository
+from tests.core.search import material
+from tests.core.search.material import (
+    Scripted,
+    by_number,
+    drive,
+    plugin,
+    records_of,
+    setting,
+    toy_registry,
+    width_of,
+)
+
+
+def test_a_lost_worker_is_replaced_three_times_then_given_up(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+    lost = Counter[str]()
+
+    def lose(job: Job) -> Report | None:
+        once, always = job.key == "tiny/1/0", width_of(job) == 16
+        if always or (once and lost[job.key] == 0):
+            lost[job.key] += 1
+            return Lost("the worker died: signal 9")
+        return None
+
+    executor.fail = lose
+    end, repository, study = drive(database, setting(toys), executor)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert rows[1].state == "done"
+    assert rows[2].state == "lost"
+    assert lost["tiny/2/0"] == 3
+    events = [e.payload["cause"] for e in repository.events(study) if e.kind == "worker_lost"]
+    assert events.count("the worker died: signal 9") == 4
+
+
+def test_interrupted_and_run_again_it_continues_numbering_and_doubles_nothing(
+    database: Path, toys: Registry
+) -> None:
+    first = Scripted()
+
+    def stop_at_seven(job: Job) -> None:
+        if len(first.log) == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    first.before = stop_at_seven
+    before = signal.getsignal(signal.SIGINT)
+    end, repository, study = drive(database, setting(toys), first)
+    assert end == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is before
+    states = repository.run_states(study)
+    assert states.get("leased", 0) + states.get("running", 0) == 0
+    second = Scripted()
+    end, repository, study = drive(database, setting(toys), second)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert list(rows) == [0, 1, 2, 3, 4]
+    assert {s.state for r in rows.values() for s in r.seeds} == {"done"}
+    again = Counter((job.key, job.phases) for job in second.log)
+    assert max(again.values()) == 1
+    uninterrupted = drive(database.with_name("other.db"), setting(toys), Scripted())
+    hashes = [r.hash for r in uninterrupted[1].candidates(uninterrupted[2])]
+    assert hashes == [r.hash for r in rows.values()]
+
+
+def test_a_second_interrupt_ends_at_once(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+
+    def twice(job: Job) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    executor.before = twice
+    with pytest.raises(KeyboardInterrupt):
+        drive(database, setting(toys), executor)
+    assert executor.ended
+    assert drive(database, setting(toys), Scripted())[0] == "done"
+
+
+def test_a_dead_drivers_leases_and_spooled_records_are_taken_up(database: Path, toys: Registry) -> None:
+    study_setting = setting(toys)
+    crash = Scripted()
+
+    def die(job: Job) -> None:
+        raise SystemError("as if the process had been killed")
+
+    crash.before = die
+    with pytest.raises(SystemError):
+        drive(database, study_setting, crash)
+    repository = Repository.open(str(database))
+    study = repository.open_study("tiny").id
+    held = repository.runs(study, ("leased",))
+    assert len(held) == 2
+    spool = Spool(repository.artefacts / "spool" / "tiny")
+    job = next(j for j in crash.log if j.lease == held[0].lease)
+    for record in records_of(job, material.by_width):
+        spool.append(job.lease, record)
+    spool.append("0" * 32, Finished("done"))
+    second = Scripted()
+    end, repository, _ = drive(database, study_setting, second)
+    assert end == "done"
+    assert spool.leases() == []
+    # What the dead worker had finished is only profiled now; the other run is trained.
+    phases = [j.phases for j in second.log if j.key == held[0].key]
+    assert phases == [("profile",)]
+    assert next(j.phases for j in second.log if j.key == held[1].key) == ("train", "evaluate")
+
+
+def test_drivers_that_die_cost_a_run_no_attempt(database: Path, toys: Registry) -> None:
+    def die(job: Job) -> None:
+        raise SystemError("as if the process had been killed")
+
+    for _ in range(5):
+        crash = Scripted(slots=1)
+        crash.before = die
+        with pytest.raises(SystemError):
+            drive(database, setting(toys), crash)
+    end, repository, study = drive(database, setting(toys), Scripted())
+    assert end == "done"
+    assert set(repository.run_states(study)) == {"done"}
+
+
+def test_a_second_driver_is_refused_and_a_dead_one_is_taken_over(database: Path, toys: Registry) -> None:
+    study_setting = setting(toys)
+    repository = Repository.open(str(database))
+    study = repository.create_study("tiny", study_setting.file.as_data()).id
+    here = Process.here()
+    repository.acquire_driver_lease(study, Process("elsewhere", "boot", 7, 1.0))
+    with pytest.raises(StudyBusy, match="process 7 on host 'elsewhere'"):
+        drive(database, study_setting, Scripted())
+    repository.release_driver_lease(
+        study, repository.acquire_driver_lease(study, Process("elsewhere", "boot", 7, 1.0)).token
+    )
+    repository.acquire_driver_lease(study, Process(here.host, here.boot, here.pid, here.started - 100))
+    assert drive(database, study_setting, Scripted())[0] == "done"
+
+
+def test_runs_of_an_edited_plugin_do_not_pool(database: Path, toys: Registry) -> None:
+    from tests.core.search.routers import COIN
+
+    def with_router(text: str) -> Any:
+        registry = toy_registry(plugin("coin.py", text))
+        gated = material.TOY.replace(
+            'block = {"sublayers": sublayers}', 'block = {"sublayers": sublayers, "gate": {"name": "coin"}}'
+        )
+        return setting(material.Host.load([plugin("toy.py", gated), *registry.files[1:]], third_party=False))
+
+    crash = Scripted()
+
+    def stop(job: Job) -> None:
+        if not crash.stopped:
+            signal.raise_signal(signal.SIGINT)
+
+    crash.before = stop
+    drive(database, with_router(COIN), crash)
+    _, repository, study = drive(database, with_router(COIN + "\n# edited\n"), Scripted())
+    old = [run for run in repository.runs(study) if run.state == "failed"]
+    assert old
+    assert all("plugin of this candidate has changed" in str(run.cause) for run in old)
+    for row in repository.candidates(study):
+        versions = {tuple(sorted(s.identities.items())) for s in row.seeds if s.state == "done"}
+        assert len(versions) <= 1
+
+
+def test_time_is_up_between_jobs_and_the_next_session_goes_on(database: Path, toys: Registry) -> None:
+    end, repository, study = drive(database, setting(toys), Scripted(), DriverOptions(max_hours=1e-9))
+    assert end == "out_of_time"
+    assert repository.run_states(study) == {"queued": 1}
+    assert drive(database, setting(toys), Scripted())[0] == "done"
+    assert drive(database, setting(toys), Scripted(), DriverOptions(max_hours=1e-9))[0] == "done"
+
+
+def test_a_stolen_lease_ends_the_session(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossbreed.core.search.driver.HEARTBEAT_S", 0.01)
+    executor = Scripted()
+    stolen = threading.Event()
+
+    def steal(job: Job) -> None:
+        if not stolen.is_set():
+            stolen.set()
+            thief = Repository.open(str(database))
+            study = thief.open_study("tiny").id
+            held = thief.driver(study)
+            assert held is not None
+            # As another host would after this one fell silent for longer than its lease.
+            thief.acquire_driver_lease(study, held.driver)
+        threading.Event().wait(0.2)
+
+    executor.before = steal
+    with pytest.raises(StudyBusy, match="taken over by another driver"):
+        drive(database, setting(toys), executor)
+    assert executor.stopped
