@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from crossbreed.core.contracts.capabilities import RouterCapabilities, SiteKind
+from crossbreed.core.contracts.schedule import Schedule
 from crossbreed.core.contracts.space import Range
 from crossbreed.core.ledger import Cost, Shape
 
@@ -90,8 +91,16 @@ class Router:
         return frozenset()
 
     @staticmethod
+    def schedule(config: Any) -> Schedule | None:
+        """What the site does outside training instead of asking this router, or None to ask it.
+
+        A scheduled site decides by position alone, whatever the segments, and costs nothing outside training.
+        """
+        return None
+
+    @staticmethod
     def rates(config: Any, kind: SiteKind, choices: int) -> tuple[float, ...]:
-        """Nominal share of tokens per choice before training, summing to 1."""
+        """Nominal share of tokens per choice before training, summing to 1. Not asked where there is a schedule."""
         return (1.0 / choices,) * choices
 
     @staticmethod

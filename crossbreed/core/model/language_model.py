@@ -68,10 +68,9 @@ class LanguageModel(nn.Module):
             self.final_norm = rms_norm(D) if architecture.final_norm else nn.Identity()
             self.mode: RoutedSite | None = None
             if architecture.mode_router is not None:
-                choices = len(mode_readers(architecture))
-                self.mode = RoutedSite(
-                    architecture.mode_router, "mode", "mode", choices, RouterSizes(D, V, parts)
-                )
+                readers = tuple(mode_readers(architecture))
+                sizes = RouterSizes(D, V, parts)
+                self.mode = RoutedSite(architecture.mode_router, "mode", "mode", len(readers), sizes, readers)
         self._statistics: dict[str, list[dict[str, Any]]] = {}
 
     @property
@@ -87,7 +86,7 @@ class LanguageModel(nn.Module):
         """
         if context.output_entropy is None:
             context = context.at(output_entropy=self._output_entropy)
-        if self.mode is not None and self.mode.feedback and not context.training:
+        if self.mode is not None and self.mode.watches(context) and not context.training:
             return self._by_segments(tokens_BT, context, state)
         return self._piece(tokens_BT, context, state)
 
@@ -238,7 +237,7 @@ class LanguageModel(nn.Module):
         for stage in self._stages():
             h_BTD = stage(h_BTD, context, carry, self.final_norm)
         h_BTD = self.final_norm(h_BTD)
-        if self.mode is not None and self.mode.feedback:
+        if self.mode is not None and self.mode.watches(context):
             observed = self.mode.observe(h_BTD.detach(), context.at(site="mode"), carry.router("mode"))
             carry.keep_router("mode", observed)
         if state is None:

@@ -62,7 +62,7 @@ def _check_modes(architecture: genome.Architecture) -> None:
 
 
 def _check_router(router: genome.Router, where: str, kind: SiteKind, choices: int, parts: Parts) -> None:
-    parts.config("router", router.name, router.params)
+    config = parts.config("router", router.name, router.params)
     able = parts.descriptor("router", router.name).capabilities
     name = f"router {router.name!r} at {where}"
     if kind not in able.sites:
@@ -77,3 +77,6 @@ def _check_router(router: genome.Router, where: str, kind: SiteKind, choices: in
         raise MissingCapability(
             f"{name} declares both feedback and gradient; feedback cannot be differentiated"
         )
+    schedule = parts.factory("router", router.name).schedule(config)
+    if schedule is not None:
+        schedule.check(choices, f"the schedule of {name}")

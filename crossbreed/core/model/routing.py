@@ -14,6 +14,7 @@ from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.context import Context, Recorder
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
+from crossbreed.core.contracts.schedule import Schedule
 from crossbreed.core.model.state import without_depth
 
 HELD = "held_B"
@@ -29,16 +30,25 @@ class Site:
     choices: int
     router: str
     segment: int | None
+    names: tuple[str, ...] = ()
+    """Of the choices: the readers at mode, empty elsewhere."""
 
 
 class RoutedSite(nn.Module):
     """One router where it stands. The router proposes for every token; this layer decides what holds.
 
-    Order of authority: a forced choice, then the choice held for the segment, then the router's own.
+    Order of authority: a forced choice, then (outside training) the router's schedule, then the choice held for the
+    segment, then the router's own.
     """
 
     def __init__(
-        self, gene: genome.Router, name: str, kind: SiteKind, choices: int, sizes: RouterSizes
+        self,
+        gene: genome.Router,
+        name: str,
+        kind: SiteKind,
+        choices: int,
+        sizes: RouterSizes,
+        names: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         parts = sizes.parts
@@ -46,7 +56,8 @@ class RoutedSite(nn.Module):
         config = parts.config("router", gene.name, gene.params)
         build = RouterBuild(site=name, kind=kind, d_model=sizes.d_model, vocab=sizes.vocab, choices=choices)
         self.router = parts.factory("router", gene.name)(config, build)
-        self.name, self.kind, self.choices = name, kind, choices
+        self.schedule: Schedule | None = self.router.schedule(config)
+        self.name, self.kind, self.choices, self.names = name, kind, choices, names
         self.segment: int | None = self.router.segment_length()
         self.feedback = kind in capabilities.feedback_sites
         self.router_name = gene.name
@@ -56,6 +67,18 @@ class RoutedSite(nn.Module):
         self, h_BTD: Tensor, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
         """Decide for every token of a piece; ``context.site`` names this call (with its depth)."""
+        if self.schedule is not None and not context.training:
+            decision = Decision(self.schedule.choices_at(context.positions_BT))
+        else:
+            decision, state = self._ask(h_BTD, context, state)
+        decision = _force(decision, context, self.choices)
+        self._record(decision, context)
+        return decision, state
+
+    def _ask(
+        self, h_BTD: Tensor, context: Context, state: RouterState | None
+    ) -> tuple[Decision, RouterState | None]:
+        """The router's decision, held for each segment; its statistics and losses are taken in."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
         decision, own = self.router.forward(h_BTD, context, own)
         self._check(decision, context)
@@ -63,12 +86,14 @@ class RoutedSite(nn.Module):
         if self.segment is not None:
             decision, held_B = _hold(decision, context, self.segment, held_B)
         self._collect(decision, context)
-        decision = _force(decision, context, self.choices)
-        self._record(decision, context)
         if state is None:
             return decision, None
         assert held_B is not None
         return decision, {**(own or {}), HELD: held_B}
+
+    def watches(self, context: Context) -> bool:
+        """Whether the router must see the model's output on these tokens."""
+        return self.feedback and (context.training or self.schedule is None)
 
     def init_state(self, batch: int, device: torch.device | str | None) -> RouterState:
         held_B = torch.full((batch,), -1, dtype=torch.int64, device=device)
@@ -89,7 +114,7 @@ class RoutedSite(nn.Module):
             self.router.after_step(pending)
 
     def site(self) -> Site:
-        return Site(self.name, self.kind, self.choices, self.router_name, self.segment)
+        return Site(self.name, self.kind, self.choices, self.router_name, self.segment, self.names)
 
     def _collect(self, decision: Decision, context: Context) -> None:
         if _counts(context) and decision.statistics:

@@ -17,7 +17,7 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.router import RouterBuild
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, Block, Router, Stage, Sublayer
-from crossbreed.core.ledger import Ledger, Part, Phase, Shape
+from crossbreed.core.ledger import Ledger, Part, Phase, Shape, Work
 from crossbreed.plugins.costs.bill import (
     PHASES,
     Bill,
@@ -149,11 +149,11 @@ class Analytic(CostModel):
         reached = [at.alive[depth] for depth in depths]
         bills: list[Bill] = []
         if block.gate is not None:
-            nominal, gradient, costs = self._router(block.gate, f"{site}.gate", "gate", 2, at.place)
+            nominal, training, costs = self._router(block.gate, f"{site}.gate", "gate", 2, at.place)
             shares = {name: share(rates, name, nominal) for name in (f"{site}.{d}.gate" for d in depths)}
             bills.append(router_bill(f"{site}.gate", block.gate.name, costs, reached, at.runs.sets, shares))
             on = [s[1] for s in shares.values()]
-            reached = [_after(tokens, rate, gradient) for tokens, rate in zip(reached, on, strict=True)]
+            reached = [_after(tokens, rate, training) for tokens, rate in zip(reached, on, strict=True)]
         for i, sublayer in enumerate(block.sublayers):
             bills.append(self._sublayer(sublayer, f"{site}.{i}", reached, at))
         output_norms = block.norm == "sandwich" or block.arrangement == "parallel_mean"
@@ -229,9 +229,9 @@ class Analytic(CostModel):
             raise ConfigError(
                 f"mode_router {router.name!r} has nothing to choose: no mixer of the architecture has two readers."
             )
-        nominal, gradient, costs = self._router(router, "mode", "mode", readers, place)
+        nominal, training, costs = self._router(router, "mode", "mode", readers, place)
         shares = share(rates, "mode", nominal)
-        mode = Mode((1.0,) * readers if gradient else shares, shares)
+        mode = Mode(training or shares, shares)
         return mode, [router_bill("mode", router.name, costs, [(1.0, 1.0, 1.0)], 1, {"mode": shares})]
 
     def _halts(
@@ -240,12 +240,12 @@ class Analytic(CostModel):
         """Tokens that read at depth l: the product of the go-on rates before it."""
         if stage.halt is None:
             return ((1.0, 1.0, 1.0),) * runs.depths, []
-        nominal, gradient, costs = self._router(stage.halt, f"{index}.halt", "halt", 2, place)
+        nominal, training, costs = self._router(stage.halt, f"{index}.halt", "halt", 2, place)
         names = (f"{index}.{depth}.halt" for depth in range(runs.depths - 1))
         shares = {name: share(rates, name, nominal) for name in names}
         alive: list[Triple] = [(1.0, 1.0, 1.0)]
         for choice in shares.values():
-            alive.append(_after(alive[-1], choice[1], gradient))
+            alive.append(_after(alive[-1], choice[1], training))
         return tuple(alive), [router_bill(f"{index}.halt", stage.halt.name, costs, alive[:-1], 1, shares)]
 
     def _runs(self, stage: Stage) -> Runs:
@@ -275,8 +275,11 @@ class Analytic(CostModel):
 
     def _router(
         self, router: Router, site: str, kind: SiteKind, choices: int, place: Place
-    ) -> tuple[Shares, bool, PerPhase]:
-        """Nominal shares, whether it trains by gradient, and its cost in each phase."""
+    ) -> tuple[Shares, Shares | None, PerPhase]:
+        """Nominal shares, those in training where they are others, and its cost in each phase.
+
+        A gradient runs every choice in training; a schedule replaces the router outside training only.
+        """
         key = ("router", router.name, repr(router.params), site, kind, choices, place)
         found = self._memo.get(key)
         if found is None:
@@ -286,15 +289,22 @@ class Analytic(CostModel):
             costs = tuple(cls.cost(config, build, place.shape(p)) for p in PHASES)
             nominal = tuple(float(r) for r in cls.rates(config, kind, choices))
             check_shares(f"nominal rates of router {router.name!r} at {site!r}", nominal, choices)
-            found = nominal, self.parts.descriptor("router", router.name).capabilities.gradient, costs
+            gradient = self.parts.descriptor("router", router.name).capabilities.gradient
+            training = (1.0,) * choices if gradient else None
+            schedule = cls.schedule(config)
+            if schedule is not None:
+                training = training or nominal
+                nominal = schedule.shares(choices, place.tokens)
+                costs = (costs[0], *(cost._replace(write=Work()) for cost in costs[1:]))
+            found = nominal, training, costs
             self._memo[key] = found
         return found  # type: ignore[no-any-return]
 
 
-def _after(tokens: Triple, rate: float, gradient: bool) -> Triple:
-    """The share of tokens that read past a decision; soft weights in training stop nobody."""
+def _after(tokens: Triple, rate: float, training: Shares | None) -> Triple:
+    """The share of tokens that read past a decision, ``training`` being the shares of choices there if they are others."""
     train, prefill, decode = tokens
-    return (train if gradient else train * rate), prefill * rate, decode * rate
+    return train * (rate if training is None else training[1]), prefill * rate, decode * rate
 
 
 def _content(block: Block) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What the built-in routers share: their segment, and a fixed choice outside training."""
+"""What the built-in routers share: their segment, their draws, and a schedule in place of decisions outside training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.context import Context
-from crossbreed.core.contracts.router import Decision, Router, RouterBuild
+from crossbreed.core.contracts.router import Router, RouterBuild
+from crossbreed.core.contracts.schedule import Schedule
 from crossbreed.plugins.routers.configs import RouterConfig
 
 C = TypeVar("C", bound=RouterConfig)
@@ -23,28 +24,27 @@ class BuiltinRouter(Router, torch.nn.Module, Generic[C]):
         self.config = config
         self.build = build
         self.segment = segment
-        self.fixed = config.fixed_choice(build.choices)
-        self.nominal = config.own_shares(build.kind, build.choices)
+        self.nominal = config.shares(build.kind, build.choices)
 
     def segment_length(self) -> int | None:
         return self.segment
 
-    def fixed_decision(self, context: Context) -> Decision | None:
-        """The decision of ``evaluate: n`` outside training, else None."""
-        if self.fixed is None or context.training:
-            return None
-        return Decision(torch.full_like(context.positions_BT, self.fixed))
-
-    def draw(self, context: Context, segment: int, shares: tuple[float, ...]) -> Tensor:
-        """choice_BT: one independent draw per segment of each document, at odds ``shares``.
+    def draw(self, context: Context, segment: int | None, shares: tuple[float, ...]) -> Tensor:
+        """choice_BT: one independent draw per segment of each document, at odds ``shares``; None: one per document.
 
         The draw is a hash of seed, step, row, document, site and segment number, so any split of the row, a resumed run
         and another worker see the same map, and a short last segment is a segment like the others.
         """
-        u_BT = context.uniform(context.site, context.positions_BT // segment)
+        positions_BT = context.positions_BT
+        number_BT = torch.zeros_like(positions_BT) if segment is None else positions_BT // segment
+        u_BT = context.uniform(context.site, number_BT)
         edges = torch.tensor(shares, dtype=torch.float64, device=u_BT.device).cumsum(0)
         # Dividing by the last edge makes it exactly 1, so that a choice of probability 0 is never drawn.
         return (u_BT[..., None] >= (edges / edges[-1])[:-1]).sum(-1)
+
+    @staticmethod
+    def schedule(config: RouterConfig) -> Schedule | None:
+        return config.schedule()
 
     @staticmethod
     def rates(config: RouterConfig, kind: SiteKind, choices: int) -> tuple[float, ...]:

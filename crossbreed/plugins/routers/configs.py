@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from crossbreed.core.contracts.capabilities import SiteKind
+from crossbreed.core.contracts.schedule import Schedule
 from crossbreed.core.errors import ConfigError
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -19,33 +20,34 @@ Choice = Annotated[int, Field(ge=0)]
 class RouterConfig(BaseModel):
     """What all built-in routers share.
 
-    evaluate: ``"same"``: the router decides outside training as its rule says; a number: that choice for every token
-        outside training (a router that only shapes training, as Oryx's segments do before a single-mode evaluation).
+    evaluate: what happens outside training. ``"same"``: the router decides as its rule says. A number: that choice for every
+        token (Oryx in one mode). A list of (position, choice): a schedule, each choice from its position in the document
+        on, unaligned with segments where it likes (Oryx's switches). Switches counted from a text's end need its length:
+        they are operating points.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    evaluate: Literal["same"] | Choice = "same"
+    evaluate: Literal["same"] | Choice | tuple[tuple[Choice, Choice], ...] = "same"
 
-    def fixed_choice(self, choices: int) -> int | None:
-        """The choice made outside training, or None. Raises ConfigError for a choice the site does not have."""
+    @field_validator("evaluate")
+    @classmethod
+    def _one_form(cls, value: Any) -> Any:
+        """Switches that change nothing are left out, and a schedule that never switches is its choice."""
+        if not isinstance(value, tuple):
+            return value
+        switches = Schedule(value).switches
+        kept = tuple(s for i, s in enumerate(switches) if i == 0 or s[1] != switches[i - 1][1])
+        return kept[0][1] if len(kept) == 1 else kept
+
+    def schedule(self) -> Schedule | None:
+        """What is followed outside training, or None where the router decides."""
         if self.evaluate == "same":
             return None
-        if self.evaluate >= choices:
-            raise ConfigError(
-                f"evaluate is choice {self.evaluate}, but the site has choices 0 to {choices - 1}."
-            )
-        return self.evaluate
+        return Schedule.always(self.evaluate) if isinstance(self.evaluate, int) else Schedule(self.evaluate)
 
     def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
-        """Nominal share of tokens per choice outside training, before anything was trained."""
-        fixed = self.fixed_choice(choices)
-        if fixed is not None:
-            return tuple(float(n == fixed) for n in range(choices))
-        return self.own_shares(kind, choices)
-
-    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
-        """Nominal shares of the router's own decisions."""
+        """Nominal share of tokens per choice of the router's own decisions, before anything was trained."""
         raise NotImplementedError
 
 
@@ -78,7 +80,7 @@ class EntropyGateConfig(RouterConfig):
         """P(H > tau) on Gaussian entropies: 1 - Phi(kappa)."""
         return 1.0 - NormalDist().cdf(self.kappa)
 
-    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         if choices != 2:
             raise ConfigError(
                 f"router 'entropy_gate' compares one threshold and tells 2 choices apart, got {choices}."
@@ -89,13 +91,17 @@ class EntropyGateConfig(RouterConfig):
 class SegmentRandomConfig(RouterConfig):
     """One independent draw for each segment of each document (oryx.md section 4).
 
-    segment:     tokens in a segment; 128 as published, shorter for short tasks.
+    segment:     tokens in a segment; 128 as published, shorter for short tasks. ``"sequence"``: one draw for a whole
+                 document, the paper's sequence-level mixing (its architecture ablations, table 5b).
     probability: of choice 1 where there are two choices (0.25: Oryx's attention to linear 1 to 3), or a list with the
                  probability of every choice.
+    draws:       ``per_sequence``: every row has its own map. ``per_batch``: all rows of a step share one, as kernels that
+                 take one mode at a time need. The paper does not say; rows apart see more maps for the same tokens.
     """
 
-    segment: int = Field(default=128, ge=1)
+    segment: Annotated[int, Field(ge=1)] | Literal["sequence"] = 128
     probability: float | tuple[float, ...] = 0.25
+    draws: Literal["per_sequence", "per_batch"] = "per_sequence"
 
     @field_validator("probability")
     @classmethod
@@ -107,7 +113,7 @@ class SegmentRandomConfig(RouterConfig):
             raise ValueError(f"probabilities of all choices must sum to 1, they sum to {math.fsum(value):g}")
         return value
 
-    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         p = self.probability
         shares = p if isinstance(p, tuple) else (1.0 - p, p)
         if len(shares) != choices:
@@ -132,5 +138,5 @@ class LearnedConfig(RouterConfig):
     temperature: Positive = 1.0
     segment: Annotated[int, Field(ge=1)] | None = None
 
-    def own_shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         return (1.0 - self.target_rate, *[self.target_rate / (choices - 1)] * (choices - 1))

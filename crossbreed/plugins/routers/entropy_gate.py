@@ -48,9 +48,6 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
-        fixed = self.fixed_decision(context)
-        if fixed is not None:
-            return fixed, state
         if self.build.kind == "mode":
             return self._mode(context, state), state
         h_BT = context.entropy(h_BTD).detach()
@@ -120,11 +117,7 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
         A segment's mean covers its valid tokens, because no loss mask exists when a choice is due. In training the means of
         finished segments that hold a counted token are the statistics that ``after_step`` receives.
         """
-        if (
-            self.build.kind != "mode"
-            or self.segment is None
-            or (self.fixed is not None and not context.training)
-        ):
+        if self.build.kind != "mode" or self.segment is None:
             return state
         valid_BT = context.valid_BT if context.valid_BT is not None else torch.ones_like(context.reset_BT)
         before = state or self.init_state(output_BTD.shape[0], output_BTD.device)
@@ -163,8 +156,7 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
         At mode it is charged as well, although decode could share the head's logits: the model does not keep them.
         """
         flops = 2.0 * build.d_model * build.vocab
-        forward = 0.0 if config.fixed_choice(build.choices) is not None else flops
-        return Cost(write=Work(forward, flops, forward, flops))
+        return Cost(write=Work(flops, flops, flops, flops))
 
 
 def summary(h: Tensor, counted: Tensor) -> dict[str, Tensor]:

@@ -41,9 +41,6 @@ class Learned(BuiltinRouter[LearnedConfig]):
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
-        fixed = self.fixed_decision(context)
-        if fixed is not None:
-            return fixed, state
         scores_BTN = self.scores(h_BTD)
         choice_BT = scores_BTN.argmax(-1)
         if not context.training:
@@ -83,8 +80,5 @@ class Learned(BuiltinRouter[LearnedConfig]):
     def cost(config: LearnedConfig, build: RouterBuild, shape: Shape) -> Cost:
         scores = build.choices - 1
         flops = 2.0 * build.d_model * scores
-        work = Work.product(flops)
-        if config.fixed_choice(build.choices) is not None:
-            work = work._replace(forward=0.0, executed_forward=0.0)
         parameters = scores * (build.d_model + 1)
-        return Cost(write=work, parameters=parameters, active_parameters=parameters)
+        return Cost(write=Work.product(flops), parameters=parameters, active_parameters=parameters)

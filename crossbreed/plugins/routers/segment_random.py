@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
@@ -17,12 +18,12 @@ class SegmentRandom(BuiltinRouter[SegmentRandomConfig]):
     """
 
     def __init__(self, config: SegmentRandomConfig, build: RouterBuild) -> None:
-        super().__init__(config, build, config.segment)
+        super().__init__(config, build, None if config.segment == "sequence" else config.segment)
 
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
-        decision = self.fixed_decision(context)
-        if decision is None:
-            decision = Decision(self.draw(context, self.config.segment, self.nominal))
-        return decision, state
+        if self.config.draws == "per_batch":
+            # Nothing that tells rows apart enters the hash.
+            context = context.at(row_id_B=torch.zeros_like(context.row_id_B), document_BT=None)
+        return Decision(self.draw(context, self.segment, self.nominal)), state

@@ -151,14 +151,6 @@ class TestGate:
     def test_granularity_at_gate(self, segment, expected):
         assert router(segment=segment).segment_length() == expected
 
-    def test_a_fixed_evaluation_needs_no_probe(self):
-        r = router(evaluate=0)
-        assert (
-            r(entropies(torch.ones(2, 3)), context(2, 3, output_entropy=None), None)[0].choice_BT.sum() == 0
-        )
-        assert EntropyGate.cost(r.config, build(), Shape()).write == Work(0, 92, 0, 92)
-        assert EntropyGate.rates(r.config, "gate", 2) == (1.0, 0.0)
-
     def test_the_probe_costs_one_forward_product_with_the_head(self):
         cost = EntropyGate.cost(EntropyGateConfig(), build(), Shape(tokens=8))
         assert cost.write == Work(92, 92, 92, 92)

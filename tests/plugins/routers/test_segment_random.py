@@ -110,11 +110,45 @@ def test_a_quarter_stays_a_quarter_on_the_shortest_rows(tokens):
     assert abs(choice_BT.double().mean() - 0.25) < 4 * (0.25 * 0.75 / choice_BT.numel()) ** 0.5
 
 
-def test_a_fixed_evaluation_leaves_training_random():
-    r = router(segment=4, probability=0.5, evaluate=1)
-    assert choose(r, context(8, 16)).unique().tolist() == [1]
-    assert choose(r, context(8, 16, phase="train")).unique().tolist() == [0, 1]
-    assert SegmentRandom.rates(r.config, "gate", 2) == (0.0, 1.0)
+@pytest.mark.parametrize("cut", [1, 8, 13])
+def test_a_whole_sequence_may_be_one_draw(cut):
+    r = router(segment="sequence", probability=0.5)
+    whole = choose(r, context(64, 21))
+    assert (whole == whole[:, :1]).all()
+    assert whole.unique().tolist() == [0, 1]
+    assert torch.equal(choose(r, context(64, 21 - cut, start=cut)), whole[:, cut:])
+    # Each document of a packed row draws for itself.
+    positions_BT, document_BT = positions_of(6, 11)
+    rows = [
+        choose(r, context(1, 17, positions_BT=positions_BT, document_BT=document_BT, seed=s))[0]
+        for s in range(20)
+    ]
+    assert all(row[:6].unique().numel() == row[6:].unique().numel() == 1 for row in rows)
+    assert any(row[0] != row[6] for row in rows)
+
+
+def test_a_batch_may_share_one_map():
+    r = router(segment=4, probability=0.5, draws="per_batch")
+    shared = choose(r, context(6, 40, phase="train", step=2))
+    assert (shared == shared[:1]).all()
+    assert shared[0].unique().tolist() == [0, 1]
+    # Which rows a worker holds, and how they are cut, does not matter; the step does.
+    others = context(2, 40, phase="train", step=2, row_id_B=torch.tensor([9, 70]))
+    assert torch.equal(choose(r, others), shared[:2])
+    assert torch.equal(choose(r, others.slice(7, 40)), shared[:2, 7:])
+    assert not torch.equal(choose(r, others.at(step=3)), shared[:2])
+    apart = choose(router(segment=4, probability=0.5), context(6, 40, phase="train", step=2))
+    assert (apart != apart[:1]).any()
+
+
+def test_the_published_defaults():
+    config = SegmentRandomConfig()
+    assert (config.segment, config.probability, config.draws) == (128, 0.25, "per_sequence")
+    choice_BT = choose(router(), context(2000, 512, phase="train"))
+    per_segment = choice_BT.unflatten(1, (4, 128))
+    assert (per_segment == per_segment[..., :1]).all()
+    # 8,000 independent draws: 4 standard errors.
+    assert abs(per_segment[..., 0].double().mean() - 0.25) < 4 * (0.25 * 0.75 / 8000) ** 0.5
 
 
 def test_nominal_rates_and_cost():
@@ -127,7 +161,6 @@ def test_nominal_rates_and_cost():
     ("settings", "choices", "sentence"),
     [
         ({"probability": 0.5}, 3, "2 choices, but the site has 3"),
-        ({"evaluate": 2}, 2, "evaluate is choice 2"),
     ],
 )
 def test_settings_that_do_not_fit_the_site_are_refused(settings, choices, sentence):
@@ -142,6 +175,12 @@ def test_settings_that_do_not_fit_the_site_are_refused(settings, choices, senten
         ({"probability": float("nan")}, r"must lie in \[0, 1\]"),
         ({"probability": (0.5, 0.2)}, "sum to 1"),
         ({"segment": 0}, "segment"),
+        ({"segment": "row"}, "segment"),
+        ({"draws": "per_token"}, "draws"),
+        ({"evaluate": -1}, "evaluate"),
+        ({"evaluate": "always"}, "evaluate"),
+        ({"evaluate": [(4, 1)]}, r"must begin at 0 and rise, got \[4\]"),
+        ({"evaluate": [(0, 1), (8, 0), (8, 1)]}, r"must begin at 0 and rise, got \[0, 8, 8\]"),
         ({"segments": 4}, "segments"),
     ],
 )
