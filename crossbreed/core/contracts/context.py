@@ -17,9 +17,14 @@ ExecutionPhase = Literal["train", "prefill", "decode"]
 
 @dataclass
 class Recorder:
-    """Collects statistics and losses of one forward pass. Closed during recomputation, so that nothing counts twice."""
+    """Collects statistics and losses of one forward pass. Closed during recomputation, so that nothing counts twice.
+
+    ``detail`` asks for facts about every token too (choices, entropies, weights of attention over depths), which cost
+    memory and time that training and profiling do not spend.
+    """
 
     open: bool = True
+    detail: bool = False
     losses: list[tuple[str, Tensor]] = field(default_factory=list)
     records: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -72,6 +77,11 @@ class Context:
         """bool: True where a document starts."""
         return self.positions_BT == 0
 
+    @property
+    def detailed(self) -> bool:
+        """Whether the recorder of this pass wants facts about every token."""
+        return self.recorder is not None and self.recorder.open and self.recorder.detail
+
     def asked_or_valid_BT(self) -> Tensor:
         """bool: tokens this call is asked about, as a real mask even when all are."""
         import torch
@@ -92,13 +102,16 @@ class Context:
     def entropy(self, h_BTD: Tensor) -> Tensor:
         """H_BT in [0, 1]: entropy of the model's own next-token distribution read from ``h``, divided by ln(vocab).
 
-        Taken from the output head without gradient and in pieces (AMOR section 3).
+        Taken from the output head without gradient and in pieces (AMOR section 3). A detailed recorder keeps it.
         """
         if self.output_entropy is None:
             raise RuntimeError(
                 f"no output head is bound at site {self.site!r}; entropy() works inside a model only"
             )
-        return self.output_entropy(h_BTD)
+        entropy_BT = self.output_entropy(h_BTD)
+        if self.detailed:
+            self.record(entropy_BT=entropy_BT)
+        return entropy_BT
 
     def uniform(self, site: str, index_BT: Tensor) -> Tensor:
         """float64 uniforms in [0, 1): a hash of (seed, step, row, document, site, index).

@@ -102,9 +102,9 @@ class RoutedSite(nn.Module):
     def observe(self, output_BTD: Tensor, context: Context, state: RouterState | None) -> RouterState | None:
         """Show a feedback router the model's output; what it records in training reaches ``after_step``."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
-        recorder = Recorder(open=_counts(context))
-        own = self.router.observe(output_BTD, context.at(recorder=recorder), own)
-        self._pending += [statistics for _, statistics in recorder.records]
+        taken = Recorder(open=_counts(context))
+        own = self.router.observe(output_BTD, context.at(recorder=taken) if context.training else context, own)
+        self._pending += [statistics for _, statistics in taken.records]
         return None if state is None else {**(own or {}), HELD: state[HELD]}
 
     def after_step(self) -> None:
@@ -128,7 +128,8 @@ class RoutedSite(nn.Module):
         asked_BT = context.counted_BT()
         counts_N = torch.zeros(self.choices, dtype=torch.int64, device=decision.choice_BT.device)
         counts_N.scatter_add_(0, decision.choice_BT.flatten(), asked_BT.flatten().to(torch.int64))
-        context.record(counts=counts_N)
+        tokens = {"choice_BT": decision.choice_BT, "asked_BT": asked_BT} if context.detailed else {}
+        context.record(counts=counts_N, **tokens)
 
     def _check(self, decision: Decision, context: Context) -> None:
         choice_BT = decision.choice_BT

@@ -198,6 +198,36 @@ def test_counts_cover_asked_tokens_once_per_call(parts):
     assert records["0.1.0.gate"]["counts"].tolist() == [3 + 1 + 3, 3 + 1]
 
 
+@pytest.mark.parametrize("genome", ["amor", "oryx_entropy"])
+def test_a_detailed_recorder_keeps_what_every_token_was_given_in_any_split(build, tokens, genome):
+    model = build(GENOMES[genome])
+
+    def seen(*cuts):
+        recorder, state, T = Recorder(detail=True), model.init_state(3, slots=19), tokens.shape[1]
+        for start, stop in zip((0, *cuts), (*cuts, T), strict=True):
+            piece = tokens[:, start:stop]
+            _, state = model(piece, model.context(piece, state=state, recorder=recorder), state)
+        found = {}
+        for site, facts in recorder.records:
+            for name in ("choice_BT", "asked_BT", "entropy_BT"):
+                if name in facts:
+                    found.setdefault((site, name), []).append(facts[name])
+        return {key: torch.cat(pieces, dim=1) for key, pieces in found.items()}
+
+    whole, split = seen(), seen(5, 6, 13)
+    sites = {site for site, _ in whole}
+    assert len(whole) == 3 * len(sites) > 0
+    for key, fact_BT in whole.items():
+        assert fact_BT.shape == tokens.shape
+        torch.testing.assert_close(split[key], fact_BT, rtol=0, atol=1e-12)
+
+
+def test_a_plain_recorder_keeps_nothing_per_token(build, tokens):
+    model, recorder = build(GENOMES["amor"]), Recorder()
+    model(tokens, model.context(tokens, recorder=recorder))
+    assert {name for _, facts in recorder.records for name in facts} == {"counts"}
+
+
 def test_statistics_are_committed_once_per_step_from_all_calls(parts):
     genome = architecture(
         {"blocks": [block(ATTENTION)], "depth": {"name": "recurrent", "repeats": 3}, "halt": gate("scripted")}
