@@ -15,6 +15,7 @@ from crossbreed.cli.init import init
 from crossbreed.cli.match import match
 from crossbreed.cli.options import examples
 from crossbreed.cli.plugins import plugins
+from crossbreed.cli.presets import presets
 from crossbreed.cli.search import search
 from crossbreed.cli.show import show
 from crossbreed.cli.study import study
@@ -45,10 +46,13 @@ def root(
 
 
 app.command(epilog=examples("crossbreed plugins", "crossbreed plugins --plugin my_router.py --json"))(plugins)
+app.command(epilog=examples("crossbreed presets", "crossbreed presets oryx --json"))(presets)
 app.command(epilog=examples("crossbreed init", "crossbreed init studies/first.yaml"))(init)
 app.command(
     epilog=examples(
-        "crossbreed show genome.yaml --tokens 4096", "crossbreed show 3f9a2c --db crossbreed.db --json"
+        "crossbreed show amor-gdn-180m",
+        "crossbreed show genome.yaml --tokens 4096",
+        "crossbreed show 3f9a2c --db crossbreed.db --json",
     )
 )(show)
 app.command(

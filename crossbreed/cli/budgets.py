@@ -49,7 +49,10 @@ def read_budget(path: Path, registry: Registry) -> BudgetGiven:
 
 def _reference(reference: Any, path: Path, registry: Registry) -> Architecture:
     if isinstance(reference, str):
-        return read_genome(str(path.parent / reference), "", registry)
+        file = path.parent / reference
+        return read_genome(str(file) if file.exists() else reference, "", registry)
     if not isinstance(reference, dict):
-        raise ConfigError(f"{path}: reference must be a genome or the path of one, got {reference!r}.")
+        raise ConfigError(
+            f"{path}: reference must be a genome, the path of one or a preset, got {reference!r}."
+        )
     return registry.canonical(parse(Architecture, reference, f"{path}: reference"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def compare(
     genomes: Annotated[
-        list[str], typer.Argument(metavar="GENOME...", help="Genome files, or hash prefixes.")
+        list[str], typer.Argument(metavar="GENOME...", help="Genome files, presets, or hash prefixes.")
     ],
     budget: Annotated[
         Path, typer.Option("--budget", metavar="STUDY", help="A study file: its task, budget and recipe.")

@@ -1,4 +1,4 @@
-"""GENOME arguments: a file, or a hash prefix of an architecture in the database; and what a genome costs."""
+"""GENOME arguments: a file, a preset, or a hash prefix of an architecture in the database; and what a genome costs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from rich.text import Text
 from rich.tree import Tree
 
 from crossbreed.core.contracts.cost import CostModel
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.errors import ConfigError, nearest
 from crossbreed.core.genome import Architecture, Router, parse
 from crossbreed.core.host import Registry
 from crossbreed.core.model import legality
+from crossbreed.presets import Preset, presets
 
 PREFIX = re.compile(r"[0-9a-f]{4,64}")
 
 
 def read_genome(text: str, db: str, registry: Registry, vocab: int | None = None) -> Architecture:
-    """The canonical architecture that a GENOME argument names; ``vocab`` stands in for one the file leaves out.
+    """The canonical architecture that a GENOME argument names.
 
-    Raises ConfigError when it is neither a readable file nor a hash prefix (4 to 64 hex digits) found in ``db``.
+    ``vocab``, a task's, stands in for one that a file leaves out, and replaces a preset's. Raises ConfigError when it is
+    neither a readable file, nor a preset, nor a hash prefix (4 to 64 hex digits) found in ``db``.
     """
     from crossbreed.core.search.study_file import read_mapping
 
@@ -29,13 +31,23 @@ def read_genome(text: str, db: str, registry: Registry, vocab: int | None = None
         data = read_mapping(Path(text), "genome file")
         defaults = {} if vocab is None else {"vocab": vocab}
         architecture = parse(Architecture, {**defaults, **data}, text)
+    elif (named := named_preset(text)) is not None:
+        architecture = named.build(vocab)
     elif PREFIX.fullmatch(text):
         architecture = _stored(text, db)
     else:
-        raise ConfigError(f"genome {text!r} is neither a file nor a hash prefix of 4 to 64 hex digits.")
+        raise ConfigError(
+            f"genome {text!r} is neither a file, a preset nor a hash prefix of 4 to 64 hex digits"
+            f"{nearest(text, presets()) or '.'}"
+        )
     architecture = registry.canonical(architecture)
     legality.check(architecture, registry)
     return architecture
+
+
+def named_preset(text: str) -> Preset | None:
+    """The preset that a GENOME argument names, or None; a file of that name goes first."""
+    return None if Path(text).is_file() else presets().get(text)
 
 
 def _stored(prefix: str, db: str) -> Architecture:

@@ -17,7 +17,8 @@ from crossbreed.core.genome import digest, to_yaml
 
 def match(
     genome: Annotated[
-        str, typer.Argument(metavar="GENOME", help="A genome file, or a hash prefix in the database.")
+        str,
+        typer.Argument(metavar="GENOME", help="A genome file, a preset, or a hash prefix in the database."),
     ],
     budget: Annotated[
         Path, typer.Option("--budget", metavar="FILE", help="A study file, or a file with a budget.")

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from crossbreed.cli.genomes import cost_model, read_genome, tree
+from crossbreed.cli.bookkeeping import Bookkeeping, counted
+from crossbreed.cli.genomes import cost_model, named_preset, read_genome, tree
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json, si, size, table
 from crossbreed.core.genome import digest, to_yaml
 from crossbreed.core.ledger import CHUNK, Ledger, Shape
+from crossbreed.presets import Preset, Published
 
 CONVENTIONS = (
     "One multiply-add is 2 FLOPs; matrix products, scores, recurrences, convolutions and probes count. Algorithmic FLOPs "
@@ -25,7 +27,8 @@ Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 def show(
     genome: Annotated[
-        str, typer.Argument(metavar="GENOME", help="A genome file, or a hash prefix in the database.")
+        str,
+        typer.Argument(metavar="GENOME", help="A genome file, a preset, or a hash prefix in the database."),
     ],
     tokens: Annotated[int, typer.Option(min=1, help="Tokens in a sequence, for the ledger.")] = 1024,
     batch: Annotated[int, typer.Option(min=1, help="Sequences in a batch, for the ledger.")] = 1,
@@ -41,26 +44,78 @@ def show(
     registry = registry_of(plugin)
     architecture = read_genome(genome, db, registry)
     ledger = cost_model(registry).estimate(architecture, Shape(batch, tokens, dtype))
+    preset = named_preset(genome)
     if json:
         print_json(
             "show",
             {
                 "hash": digest(architecture),
+                "preset": None if preset is None else preset.name,
                 "architecture": architecture.model_dump(mode="json"),
                 "ledger": ledger.as_dict(),
+                "bookkeeping": asdict(Bookkeeping.of(ledger)),
+                "published": [
+                    {**asdict(figure), "counted": counted(figure, ledger)} for figure in _published(preset)
+                ],
                 "identities": registry.identities(architecture),
             },
         )
         return
     console = data_console()
+    if preset is not None:
+        console.print(f"[bold]{escape(preset.name)}[/] {escape(preset.summary)}")
     console.print(f"[bold]hash[/] {digest(architecture)}")
     console.print(escape(to_yaml(architecture)))
     console.print(tree(architecture))
     print_ledger(ledger)
+    print_bookkeeping(Bookkeeping.of(ledger))
+    print_published(_published(preset), ledger)
+    console.print(CONVENTIONS, style="dim")
+
+
+def print_bookkeeping(books: Bookkeeping) -> None:
+    """Parameters as papers count them."""
+    counts = table("Parameters as papers count them", ["quantity", ("amount", "right")])
+    counts.add_row("in matrices that one token uses", f"{books.active_matrix_parameters:,}")
+    counts.add_row("in all matrices", f"{books.stored_matrix_parameters:,}")
+    counts.add_row(
+        "in small tensors (convolutions, decays, gates of recurrences, gains)", f"{books.small_parameters:,}"
+    )
+    if books.shared_matrix_parameters is not None:
+        counts.add_row(
+            "in matrices that all modes share, without embeddings", f"{books.shared_matrix_parameters:,}"
+        )
+        counts.add_row("their share of what one token uses", f"{books.shared_of_active:.2%}")
+        counts.add_row("their share of what is stored", f"{books.shared_of_stored:.2%}")
+    data_console().print(counts)
+
+
+def print_published(figures: tuple[Published, ...], ledger: Ledger) -> None:
+    """What a preset's source states beside what is counted here."""
+    if not figures:
+        return
+    listed = table(
+        "Published figures",
+        ["quantity", ("published", "right"), ("here", "right"), ("difference", "right"), "source"],
+    )
+    for figure in figures:
+        here = counted(figure, ledger)
+        listed.add_row(
+            figure.quantity,
+            f"{figure.value:,}",
+            f"{here:,}",
+            f"{here - figure.value:+,}",
+            escape(figure.source),
+        )
+    data_console().print(listed)
+
+
+def _published(preset: Preset | None) -> tuple[Published, ...]:
+    return () if preset is None else preset.published
 
 
 def print_ledger(ledger: Ledger) -> None:
-    """The ledger as two tables, totals and parts, with the conventions under them."""
+    """The ledger as tables: totals and parts."""
     console = data_console()
     totals = table(
         f"Ledger at {ledger.batch} x {ledger.tokens} tokens in {ledger.dtype}",
@@ -110,4 +165,3 @@ def print_ledger(ledger: Ledger) -> None:
             size(part.state_bytes),
         )
     console.print(parts)
-    console.print(CONVENTIONS, style="dim")

@@ -64,6 +64,7 @@ class Cost(NamedTuple):
     write:   work every valid token pays (keys, values, state updates, gates, probes).
     reads:   work of each reader, paid by the tokens that choose it; single mixers have one reader.
     parameters / active_parameters: stored weights, and those one token uses (numbers, not bytes).
+    small_parameters: of these, tensors that published sizes leave out: convolutions, decays and gates of a recurrence, gains.
     state_bytes:   sequence-scoped state of ONE sequence after ``shape.tokens`` tokens, as in the real state object.
     scratch_bytes: pass-scoped state of one token in flight.
     state_traffic_bytes: state read and written for one decoded token when it is read.
@@ -76,13 +77,14 @@ class Cost(NamedTuple):
     state_bytes: float = 0.0
     scratch_bytes: float = 0.0
     state_traffic_bytes: float = 0.0
+    small_parameters: int = 0
 
 
 @dataclass(frozen=True)
 class Part:
     """One line of a ledger: a component, how many tokens in a hundred pay its reads, and its share of the cost.
 
-    ``flops`` fields are per token, for the whole model's use of this part (all repeats).
+    ``flops`` fields are per token, for the whole model's use of this part (all repeats). ``small_parameters``: see ``Cost``.
     """
 
     site: str
@@ -94,6 +96,7 @@ class Part:
     prefill_flops_per_token: float
     decode_flops_per_token: float
     state_bytes: float
+    small_parameters: int = 0
 
 
 @dataclass(frozen=True)

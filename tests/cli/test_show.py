@@ -96,7 +96,10 @@ def test_a_wrong_genome_is_one_sentence(
 def test_what_is_neither_a_file_nor_a_hash_is_named(cli: Cli) -> None:
     result = cli("show", "transformr.yaml")
     assert result.code == 2
-    assert "genome 'transformr.yaml' is neither a file nor a hash prefix of 4 to 64 hex digits." in result.err
+    assert (
+        "genome 'transformr.yaml' is neither a file, a preset nor a hash prefix of 4 to 64 hex digits"
+        in result.err
+    )
 
 
 def test_a_hash_needs_a_database(cli: Cli) -> None:

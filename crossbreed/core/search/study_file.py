@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from crossbreed.core.errors import ConfigError, UnknownName
+from crossbreed.core.errors import ConfigError, UnknownName, nearest
 from crossbreed.core.genome import parse
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.front import Direction
+from crossbreed.presets import presets
 
 SPEEDS = ("decode_tokens_per_s", "prefill_tokens_per_s")
 """Objectives measured on the device, at batch 1 and the task's length."""
@@ -65,7 +66,7 @@ class ShapeSection(Section):
 
 
 class BudgetSection(Section):
-    """The budget of every candidate, set by a reference genome (a path, or inline) or by numbers with a ``d_model``.
+    """The budget of every candidate, set by a reference genome (a path, a preset, or inline) or by numbers with a ``d_model``.
 
     ``match`` and ``cap`` map quantities to tolerances such as ``2%``.
     """
@@ -181,7 +182,7 @@ class StudyFile(Section):
         study = StudyFile.read(data, str(path))
         reference = study.budget.reference
         if isinstance(reference, str):
-            genome = read_mapping(file.parent / reference, "reference genome")
+            genome = read_reference(reference, file.parent)
             budget = study.budget.model_copy(update={"reference": genome})
             study = study.model_copy(update={"budget": budget})
         return study
@@ -208,6 +209,22 @@ class StudyFile(Section):
                     f"study {self.name!r} exists with another {section!r} section; its results would not be "
                     f"comparable. Restore the section or choose another name."
                 )
+
+
+def read_reference(reference: str, folder: Path) -> dict[str, Any]:
+    """A reference genome as plain data: a file, by its path from ``folder``, or a preset, whose vocabulary is left out.
+
+    Raises ConfigError for what is neither.
+    """
+    file = folder / reference
+    if not file.exists() and reference in presets():
+        return presets()[reference].build().model_dump(mode="json", exclude={"vocab"}, exclude_defaults=True)
+    if not file.exists():
+        raise ConfigError(
+            f"reference genome {reference!r} is neither a file ({str(file)!r} does not exist) nor a preset"
+            f"{nearest(reference, presets()) or '.'}"
+        )
+    return read_mapping(file, "reference genome")
 
 
 def read_mapping(file: Path, what: str) -> dict[str, Any]:

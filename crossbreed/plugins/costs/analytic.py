@@ -191,6 +191,7 @@ class Analytic(CostModel):
             flops[1],
             flops[2],
             cost.state_bytes * count,
+            cost.small_parameters * sets,
         )
         return Bill(
             (flops[0], flops[1], flops[2]),

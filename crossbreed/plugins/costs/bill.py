@@ -61,7 +61,7 @@ def ends(architecture: Architecture, place: Place) -> Bill:
     flops = (6.0 * matrix, 2.0 * matrix, 2.0 * matrix)
     parts = (
         Part("embedding", "embedding", (1.0,), matrix, matrix, *NOTHING, 0.0),
-        Part("head", "head", (1.0,), head + norm, head + norm, *flops, 0.0),
+        Part("head", "head", (1.0,), head + norm, head + norm, *flops, 0.0, norm),
     )
     stored = matrix + head + norm
     return Bill(flops, flops, stored, stored, parts=parts)
@@ -69,7 +69,7 @@ def ends(architecture: Architecture, place: Place) -> Bill:
 
 def norms(site: str, parameters: int) -> Bill:
     """Gains and scales: parameters, and element-wise work that does not count."""
-    part = Part(site, "norms", (1.0,), parameters, parameters, *NOTHING, 0.0)
+    part = Part(site, "norms", (1.0,), parameters, parameters, *NOTHING, 0.0, parameters)
     return Bill(parameters=parameters, active_parameters=parameters, parts=(part,))
 
 
@@ -123,7 +123,8 @@ def moved(bill: Bill, first: str, site: str) -> Bill:
     for p in bill.parts:
         t, f, d = p.training_flops_per_token, p.prefill_flops_per_token, p.decode_flops_per_token
         name, stored, active = p.name, p.parameters, p.active_parameters
-        parts.append(Part(site + p.site[cut:], name, p.rates, stored, active, t, f, d, p.state_bytes))
+        place, small = site + p.site[cut:], p.small_parameters
+        parts.append(Part(place, name, p.rates, stored, active, t, f, d, p.state_bytes, small))
     rates = {site + name[cut:]: r for name, r in bill.rates.items()}
     return Bill(*bill[:7], rates, tuple(parts))
 

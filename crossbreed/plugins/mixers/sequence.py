@@ -249,9 +249,10 @@ def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
     for cost in own:
         write = write.plus(cost.write)
     read = Work.product(query + (0.0 if once else out))
-    parameters = Projections.parameters_of(p, d_model) + p.norm_width + sum(c.parameters for c in own)
+    small = p.norm_width + sum(c.parameters for c in own)
     if p.conv is not None:
-        parameters += p.written_width * (taps + p.conv.bias)
+        small += p.written_width * (taps + p.conv.bias)
+    parameters = Projections.parameters_of(p, d_model) + small
     unused = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
     tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
     return Cost(
@@ -261,6 +262,7 @@ def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
         active_parameters=parameters - unused,
         state_bytes=tail_bytes + sum(c.state_bytes for c in own),
         state_traffic_bytes=2 * tail_bytes + sum(c.state_traffic_bytes for c in own),
+        small_parameters=small,
     )
 
 

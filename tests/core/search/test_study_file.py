@@ -105,7 +105,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     data = study_data()
     data["budget"]["reference"] = "gone.yaml"
     bad.write_text(yaml.safe_dump(data))
-    with pytest.raises(ConfigError, match=r"reference genome '.*gone.yaml' does not exist"):
+    with pytest.raises(
+        ConfigError,
+        match=r"reference genome 'gone.yaml' is neither a file \('.*gone.yaml' does not exist\) nor a preset",
+    ):
         StudyFile.load(bad)
 
 
