@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from crossbreed.core.budget.amounts import read_amount
+from crossbreed.core.budget.spans import Span, read_free
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.genome import parse
 from crossbreed.core.ledger import DTYPE_BYTES, QUANTITIES, Ledger, Shape
@@ -37,7 +38,9 @@ class Budget(BaseModel):
     """Quantities that are matched (within a relative tolerance on both sides) or capped (on the upper side only).
 
     ``match`` and ``cap`` map quantities (see ``ledger.QUANTITIES``) to tolerances, as 0.02 or ``"2%"``. ``values`` are the
-    reference's, given as numbers or filled in by ``at_reference``.
+    reference's, given as numbers (or with a unit, as in ``"180M"``) or filled in by ``at_reference``. ``free`` names
+    dimensions that may move beside those that mixers declare free, and their spans (see ``dimensions.layout``); an
+    architecture without such a dimension does without.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +49,7 @@ class Budget(BaseModel):
     match: dict[str, float] = Field(default_factory=dict)
     cap: dict[str, float] = Field(default_factory=dict)
     values: dict[str, float] = Field(default_factory=dict)
+    free: dict[str, Span | None] = Field(default_factory=dict)
 
     @field_validator("match", "cap", mode="before")
     @classmethod
@@ -54,21 +58,28 @@ class Budget(BaseModel):
             return data
         return {name: _tolerance(name, value) for name, value in data.items()}
 
-    @field_validator("match", "cap", "values")
+    @field_validator("values", mode="before")
+    @classmethod
+    def _amounts(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        for name in data:
+            if name not in QUANTITIES:
+                raise UnknownName("quantity", str(name), QUANTITIES)
+        return {name: read_amount(name, value) for name, value in data.items()}
+
+    @field_validator("free", mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        return read_free(data)
+
+    @field_validator("match", "cap")
     @classmethod
     def _known(cls, data: dict[str, float]) -> dict[str, float]:
         for name in data:
             if name not in QUANTITIES:
                 raise UnknownName("quantity", name, QUANTITIES)
         return data
-
-    @field_validator("values")
-    @classmethod
-    def _positive(cls, values: dict[str, float]) -> dict[str, float]:
-        for name, value in values.items():
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"reference value of {name!r} must be a finite number above 0, got {value}")
-        return values
 
     @model_validator(mode="after")
     def _says_something_once(self) -> Budget:

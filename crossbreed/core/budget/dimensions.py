@@ -3,62 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from crossbreed.core.budget.moves import Draft, Layers, Move, Repeats, Setting, Width, pattern, setting
+from crossbreed.core.budget.spans import Span
+from crossbreed.core.contracts.mixer import MixerDescriptor
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.space import Choices, Floats, Integers, Range
-from crossbreed.core.errors import ConfigError, UnknownName
-from crossbreed.core.genome import Architecture, Block, Params, canonical
+from crossbreed.core.errors import ConfigError, PluginError, UnknownName
+from crossbreed.core.genome import Architecture, Params, canonical, parse
 
-Bounds = Mapping[str, tuple[int, int]]
+Free = Mapping[str, Any]
+"""Dimensions by name with what ``Span`` reads, or None: within half to twice the proposed value."""
+
+WIDTH, DEPTH, LAYERS = "d_model", "depth", "layers"
+WHOLE_MODEL = {
+    WIDTH: "width of the residual stream",
+    DEPTH: "repeats of a stage's depth policy",
+    LAYERS: "blocks of a stage, in whole patterns",
+}
+"""Dimensions that every architecture has; they move on request only."""
+WIDTH_STEP = 8
+"""Widths a matcher tries lie on multiples of this, which every device's matrix units like."""
+MOST = 1 << 20
+_NUMBER = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One integer shared by all sublayers of the same mixer with equal params.
-
-    ``grid``: legal values within the bounds, ascending. ``start``: the value in the proposed architecture.
-    ``places``: (block, sublayer) in the layout's list of distinct blocks.
-    """
+    """One integer that may move. ``grid``: legal values within its span, ascending. ``start``: the proposed value, or the
+    legal one nearest to it."""
 
     name: str
-    param: str
     start: int
     grid: tuple[int, ...]
-    places: tuple[tuple[int, int], ...]
+    move: Move
 
 
 @dataclass(frozen=True)
 class Layout:
-    """An architecture taken apart into distinct blocks, so that a point of the grid is put in place once per block."""
+    """An architecture with its free dimensions; a point is one value for each of them."""
 
-    architecture: Architecture
-    blocks: tuple[Block, ...]
-    stages: tuple[tuple[int, ...], ...]
+    draft: Draft
     dimensions: tuple[Dimension, ...]
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.draft.architecture
 
     def start(self) -> tuple[int, ...]:
         return tuple(d.start for d in self.dimensions)
 
     def at(self, point: tuple[int, ...]) -> Architecture:
         """The architecture with every dimension set."""
-        changes: dict[int, dict[int, Params]] = {}
+        draft = self.draft.copy()
         for dimension, value in zip(self.dimensions, point, strict=True):
-            for block, sub in dimension.places:
-                changes.setdefault(block, {}).setdefault(sub, {})[dimension.param] = value
-        blocks = list(self.blocks)
-        for b, of_sub in changes.items():
-            subs = list(blocks[b].sublayers)
-            for i, params in of_sub.items():
-                subs[i] = subs[i].model_copy(update={"params": {**subs[i].params, **params}})
-            blocks[b] = blocks[b].model_copy(update={"sublayers": tuple(subs)})
-        stages = tuple(
-            stage.model_copy(update={"blocks": tuple(blocks[b] for b in indices)})
-            for stage, indices in zip(self.architecture.stages, self.stages, strict=True)
-        )
-        return self.architecture.model_copy(update={"stages": stages})
+            dimension.move.apply(draft, value)
+        return draft.assembled()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An integer of an architecture, before anybody said whether it is free. ``shared``: its name without a number."""
+
+    name: str
+    start: int
+    legal: Range
+    move: Move
+    by_default: bool
+
+    @property
+    def shared(self) -> str:
+        return _NUMBER.sub("", self.name)
 
 
 def fill(architecture: Architecture, parts: Parts) -> Architecture:
@@ -70,23 +89,56 @@ def fill(architecture: Architecture, parts: Parts) -> Architecture:
     return canonical(architecture, resolve)
 
 
-def layout(architecture: Architecture, parts: Parts, bounds: Bounds | None = None) -> Layout:
+def layout(
+    architecture: Architecture, parts: Parts, free: Free | None = None, asked: Collection[str] | None = None
+) -> Layout:
     """Find the free dimensions of an architecture whose defaults are filled in.
 
-    A dimension's bounds are half to twice its value, unless ``bounds`` gives them by dimension (``"swiglu.hidden"``).
-    Raises UnknownName for bounds of no dimension and ConfigError for bounds that leave no legal value.
+    Free are the params that mixers declare free, and every dimension that ``free`` names: a mixer's param such as
+    ``"swiglu.hidden"`` (or ``"swiglu[1].hidden"`` for one of several groups), ``"d_model"``, ``"depth"`` or ``"layers"``
+    (``"depth[1]"`` in one of several stages). Spans are half to twice the proposed value unless ``free`` gives them.
+
+    Raises UnknownName for a name of no dimension, or for one of ``asked`` that this architecture lacks, and ConfigError
+    for a span that leaves no legal value.
     """
-    blocks: list[Block] = []
-    stages = []
-    for stage in architecture.stages:
-        indices = []
-        for block in stage.blocks:
-            if block not in blocks:
-                blocks.append(block)
-            indices.append(blocks.index(block))
-        stages.append(tuple(indices))
+    draft = Draft.of(architecture)
+    candidates = list(_candidates(draft, parts))
+    spans = {name: _span(name, span) for name, span in (free or {}).items()}
+    here = {c.name for c in candidates} | {c.shared for c in candidates}
+    for name in spans:
+        if name not in here and _NUMBER.sub("", name) not in movable(parts):
+            raise UnknownName("free dimension", name, here | movable(parts))
+        if name not in here and name in (asked or ()):
+            raise UnknownName("free dimension of this architecture", name, here)
+    dimensions = []
+    for found in candidates:
+        named = next((n for n in (found.name, found.shared) if n in spans), None)
+        if named is None and not found.by_default:
+            continue
+        grid = _grid(found, None if named is None else spans[named])
+        if len(grid) > 1 or grid[0] != found.start:
+            nearest = min(grid, key=lambda value: (abs(value - found.start), value))
+            dimensions.append(Dimension(found.name, nearest, grid, found.move))
+    return Layout(draft, tuple(dimensions))
+
+
+def movable(parts: Parts) -> set[str]:
+    """Every dimension that could be freed in some architecture of the registered parts, without numbers."""
+    names = set(WHOLE_MODEL)
+    for mixer in parts.names("mixer"):
+        try:
+            descriptor = parts.descriptor("mixer", mixer)
+        except PluginError:
+            continue  # a broken plugin offers nothing; who uses it is told why
+        names |= {f"{mixer}.{param}" for param in (*descriptor.free, *descriptor.on_request)}
+    return names
+
+
+def _candidates(draft: Draft, parts: Parts) -> Iterator[_Candidate]:
+    """Mixers' params in order of appearance, then the whole model's."""
+    # Sublayers of one mixer with equal params share their dimensions, wherever they stand.
     groups: list[tuple[str, Params, list[tuple[int, int]]]] = []
-    for b, block in enumerate(blocks):
+    for b, block in enumerate(draft.blocks):
         for i, sub in enumerate(block.sublayers):
             for mixer, params, places in groups:
                 if mixer == sub.mixer and params == sub.params:
@@ -94,42 +146,49 @@ def layout(architecture: Architecture, parts: Parts, bounds: Bounds | None = Non
                     break
             else:
                 groups.append((sub.mixer, sub.params, [(b, i)]))
-    dimensions = []
     names = [mixer for mixer, _, _ in groups]
-    used: set[str] = set()
     for g, (mixer, params, places) in enumerate(groups):
-        # Several groups of one mixer are told apart by number, in order of appearance.
-        suffix = f"[{names[:g].count(mixer)}]" if names.count(mixer) > 1 else ""
-        for param, legal in parts.descriptor("mixer", mixer).free.items():
-            start = params.get(param)
-            if not isinstance(start, int) or isinstance(start, bool):
-                continue
-            name, shared = f"{mixer}{suffix}.{param}", f"{mixer}.{param}"
-            declared = None if bounds is None else bounds.get(name, bounds.get(shared))
-            used |= {name, shared}
-            grid = _grid(name, start, legal, declared)
-            if len(grid) > 1 or grid[0] != start:
-                nearest = min(grid, key=lambda value: (abs(value - start), value))
-                dimensions.append(Dimension(name, param, nearest, grid, tuple(places)))
-    for name in bounds or {}:
-        if name not in used:
-            raise UnknownName("free dimension", name, used)
-    return Layout(architecture, tuple(blocks), tuple(stages), tuple(dimensions))
+        descriptor: MixerDescriptor = parts.descriptor("mixer", mixer)
+        number = f"[{names[:g].count(mixer)}]" if names.count(mixer) > 1 else ""
+        for param, legal in {**descriptor.on_request, **descriptor.free}.items():
+            start = setting(params, param)
+            # What is switched off (0 or nothing) has no size to move.
+            if isinstance(start, int) and not isinstance(start, bool) and start >= 1:
+                move = Setting(param, tuple(places))
+                yield _Candidate(f"{mixer}{number}.{param}", start, legal, move, param in descriptor.free)
+    yield _Candidate(WIDTH, draft.d_model, Integers(WIDTH_STEP, MOST, WIDTH_STEP), Width(), False)
+    for s, stage in enumerate(draft.architecture.stages):
+        number = f"[{s}]" if len(draft.stages) > 1 else ""
+        # One repeat leaves a halt nothing to decide.
+        least = 1 if stage.halt is None else 2
+        yield _Candidate(f"{DEPTH}{number}", draft.repeats[s], Integers(least, MOST), Repeats(s), False)
+        unit = pattern(draft.stages[s])
+        blocks = Integers(len(unit), MOST, len(unit))
+        yield _Candidate(f"{LAYERS}{number}", len(draft.stages[s]), blocks, Layers(s, unit), False)
 
 
-def _grid(name: str, start: int, legal: Range, declared: tuple[int, int] | None) -> tuple[int, ...]:
-    if isinstance(legal, Floats):
-        raise ConfigError(f"free dimension {name!r} must have a grid of integers, got {legal}.")
-    low, high = declared if declared is not None else (math.ceil(start / 2), 2 * start)
-    values = legal.values() if isinstance(legal, Integers) else _integers(name, legal)
+def _span(name: str, span: Any) -> Span | None:
+    return None if span is None else parse(Span, span, f"free dimension {name!r}")
+
+
+def _grid(found: _Candidate, span: Span | None) -> tuple[int, ...]:
+    span = span or Span(low=math.ceil(found.start / 2), high=2 * found.start)
+    legal = _integers(found.name, found.legal, span)
     # The proposed value is legal too, wherever the grid lies.
-    grid = sorted({int(v) for v in values if low <= v <= high} | ({start} if low <= start <= high else set()))
+    inside = {found.start} if span.low <= found.start <= span.high else set()
+    grid = sorted({v for v in legal if span.holds(v)} | inside)
     if not grid:
-        raise ConfigError(f"free dimension {name!r} has no legal value in its bounds {low}..{high}.")
+        raise ConfigError(
+            f"free dimension {found.name!r} has no legal value in its bounds {span.low}..{span.high}."
+        )
     return tuple(grid)
 
 
-def _integers(name: str, legal: Choices) -> tuple[int, ...]:
-    if not all(isinstance(v, int) for v in legal.values):
-        raise ConfigError(f"free dimension {name!r} must have a grid of integers, got {legal.values}.")
+def _integers(name: str, legal: Range, span: Span) -> tuple[int, ...] | range:
+    if isinstance(legal, Integers):
+        skipped = max(0, -(-(span.low - legal.low) // legal.step))
+        return range(legal.low + skipped * legal.step, min(legal.high, span.high) + 1, legal.step)
+    if isinstance(legal, Floats) or not all(isinstance(v, int) for v in legal.values):
+        shown = legal.values if isinstance(legal, Choices) else legal
+        raise ConfigError(f"free dimension {name!r} must have a grid of integers, got {shown}.")
     return legal.values

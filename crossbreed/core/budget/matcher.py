@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.certificate import Certificate, excess, residuals
-from crossbreed.core.budget.dimensions import Bounds, fill, layout
+from crossbreed.core.budget.dimensions import Free, fill, layout
+from crossbreed.core.budget.problem import Problem
 from crossbreed.core.budget.reason import reason
-from crossbreed.core.budget.search import GridSearch
+from crossbreed.core.budget.solvers import Solver, solve
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.genome import Architecture
@@ -31,21 +32,23 @@ def match(
     parts: Parts,
     cost_model: CostModel,
     *,
-    bounds: Bounds | None = None,
+    free: Free | None = None,
+    solver: Solver = "auto",
 ) -> Match:
     """Move the free dimensions of ``architecture`` to meet ``budget``.
 
-    Sublayers of one mixer with equal params share their dimensions. ``bounds`` maps dimensions such as
-    ``"swiglu.hidden"`` to (low, high); without them each stays within half to twice its value. An unmet budget is not an
-    error: the certificate says infeasible, why, and the nearest point. Raises ConfigError for an architecture, a budget or
-    bounds that are wrong in themselves.
+    Sublayers of one mixer with equal params share their dimensions. ``free`` adds to what the budget frees, and names
+    dimensions of this architecture only: ``{"swiglu.hidden": (64, 256), "d_model": None}`` (None: half to twice the
+    proposed value). An unmet budget is not an error: the certificate says infeasible, why, and the nearest point. Raises
+    ConfigError for an architecture, a budget, dimensions or a solver that are wrong in themselves.
     """
-    plan = layout(fill(architecture, parts), parts, bounds)
-    search = GridSearch(plan, budget, cost_model)
+    free = free or {}
+    plan = layout(fill(architecture, parts), parts, {**budget.free, **free}, asked=free)
+    problem = Problem(plan, budget, cost_model)
     # Before the search, which takes errors for illegal points: errors of the proposal itself are the caller's to see.
-    search.ledger(plan.start())
-    point, path = search.solve()
-    ledger = search.ledger(point)
+    problem.ledger(problem.start)
+    point, path = solve(problem, solver)
+    ledger = problem.ledger(point)
     found = residuals(ledger, budget)
     feasible = all(r.ok for r in found)
     certificate = Certificate(
@@ -53,7 +56,7 @@ def match(
         quantities=found,
         dimensions={d.name: v for d, v in zip(plan.dimensions, point, strict=True)},
         path=path,
-        reason=None if feasible else reason(search, point, ledger, parts),
+        reason=None if feasible else reason(problem, point, ledger, parts),
     )
     return Match(fill(plan.at(point), parts), certificate, ledger)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crossbreed.core.budget.search import GridSearch, Point
+from crossbreed.core.budget.hints import STILL, fixed_parts, requests, unit
+from crossbreed.core.budget.problem import Point, Problem
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.genome import Architecture
 from crossbreed.core.ledger import Ledger
-
-STILL = 1e-9
-"""Relative changes below this are rounding."""
 
 
 class Step(NamedTuple):
@@ -20,35 +18,37 @@ class Step(NamedTuple):
     changes: tuple[float, ...]
 
 
-def reason(search: GridSearch, point: Point, ledger: Ledger, parts: Parts) -> str:
+def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
     """A sentence naming the quantity that cannot move and what holds it, then the nearest point."""
-    here = search.residuals(point)
+    here = problem.residuals(point)
     assert here is not None, "the nearest point of a search is legal"
-    outside = [
-        (abs(r) if two_sided else r) - tolerance
-        for r, (_, _, tolerance, two_sided) in zip(here, search.rules, strict=True)
-    ]
+    outside = [rule.excess(r) for r, rule in zip(here, problem.rules, strict=True)]
     # A parameter count that lags behind FLOPs explains more than the FLOPs do, so stored quantities win ties.
-    stuck = max(range(len(outside)), key=lambda q: (round(outside[q], 3), not _is_flops(search.rules[q][0])))
-    name, _, tolerance, _ = search.rules[stuck]
+    stuck = max(
+        range(len(outside)), key=lambda q: (round(outside[q], 3), not _is_flops(problem.rules[q].quantity))
+    )
+    name, _, tolerance, _ = problem.rules[stuck]
     rises = here[stuck] < 0
     verb = "rise" if rises else "fall"
     text = (
         f"{name} is {here[stuck]:+.1%} from its target (tolerance {tolerance:.1%}) and cannot {verb}"
-        f"{_hold(search, point, here, stuck, rises)}"
+        f"{_hold(problem, point, here, stuck, rises)}"
     )
-    text += _reuse(search.plan.at(point), name, rises, ledger, parts)
-    dimensions = ", ".join(f"{d.name}={v}" for d, v in zip(search.plan.dimensions, point, strict=True))
-    others = ", ".join(f"{rule[0]} {r:+.1%}" for rule, r in zip(search.rules, here, strict=True))
+    text += unit(problem, stuck, here[stuck])
+    text += fixed_parts(problem, point, ledger, stuck) if not rises else ""
+    text += _reuse(problem.layout.at(point), name, rises, ledger, parts)
+    text += requests(problem, point, stuck, rises, parts)
+    dimensions = ", ".join(f"{d.name}={v}" for d, v in zip(problem.layout.dimensions, point, strict=True))
+    others = ", ".join(f"{rule.quantity} {r:+.1%}" for rule, r in zip(problem.rules, here, strict=True))
     return f"{text} Nearest point: {dimensions or 'the proposal itself'} ({others})."
 
 
-def _hold(search: GridSearch, point: Point, here: tuple[float, ...], stuck: int, rises: bool) -> str:
+def _hold(problem: Problem, point: Point, here: tuple[float, ...], stuck: int, rises: bool) -> str:
     """What keeps the stuck quantity: no dimension moves it, bounds stop it, or another quantity goes with it."""
-    if not search.grids:
+    if not problem.grids:
         return ": the architecture has no free dimension."
     wanted = 1.0 if rises else -1.0
-    steps, blocked = _steps(search, point, here), []
+    steps, blocked = _steps(problem, point, here), []
     towards = [s for s in steps if s.changes[stuck] * wanted > STILL]
     away = [s for s in steps if s.changes[stuck] * wanted < -STILL]
     for step in away:
@@ -56,13 +56,13 @@ def _hold(search: GridSearch, point: Point, here: tuple[float, ...], stuck: int,
             blocked.append(step.dimension)
     if not towards and not blocked:
         return ": no free dimension moves it."
-    grids = {d.name: d.grid for d in search.plan.dimensions}
-    values = {d.name: v for d, v in zip(search.plan.dimensions, point, strict=True)}
+    grids = {d.name: d.grid for d in problem.layout.dimensions}
+    values = {d.name: v for d, v in zip(problem.layout.dimensions, point, strict=True)}
     limits = ", ".join(f"{d} at {values[d]} of {grids[d][0]}..{grids[d][-1]}" for d in dict.fromkeys(blocked))
     bound = f"the bounds stop {limits}" if limits else ""
     if not towards:
         return f": {bound}."
-    tied = _tied(search, here, towards, stuck)
+    tied = _tied(problem, here, towards, stuck)
     if tied is None:
         held = "no single legal step brings it closer within the other quantities"
     else:
@@ -72,11 +72,11 @@ def _hold(search: GridSearch, point: Point, here: tuple[float, ...], stuck: int,
     return f": {held}{', and ' + bound if bound else ''}."
 
 
-def _steps(search: GridSearch, point: Point, here: tuple[float, ...]) -> list[Step]:
+def _steps(problem: Problem, point: Point, here: tuple[float, ...]) -> list[Step]:
     found = []
-    for axis, dimension in enumerate(search.plan.dimensions):
-        for other in search.neighbours(point, axis):
-            there = search.residuals(other)
+    for axis, dimension in enumerate(problem.layout.dimensions):
+        for other in problem.neighbours(point, axis):
+            there = problem.residuals(other)
             if there is not None:
                 changes = tuple((b - a) / (1 + a) for a, b in zip(here, there, strict=True))
                 found.append(Step(dimension.name, changes))
@@ -84,11 +84,11 @@ def _steps(search: GridSearch, point: Point, here: tuple[float, ...]) -> list[St
 
 
 def _tied(
-    search: GridSearch, here: tuple[float, ...], towards: list[Step], stuck: int
+    problem: Problem, here: tuple[float, ...], towards: list[Step], stuck: int
 ) -> tuple[str, str] | None:
     """Another quantity that every helpful step pushes the wrong way, with its change per 1% of the stuck one."""
     candidates = []
-    for q, (name, _, tolerance, two_sided) in enumerate(search.rules):
+    for q, (name, _, tolerance, two_sided) in enumerate(problem.rules):
         if q == stuck or (not two_sided and here[q] < -tolerance):
             continue
         # A quantity above its target is hurt by rising; one below by falling; one on target by either.

@@ -178,7 +178,8 @@ class MixerDescriptor:
 
     factory: ``"module:Class"`` or a callable returning the class. ``reader``/``reader_config``: the same for its reader.
     ranges:  params a search may draw, with their ranges.
-    free:    params a budget may move, with their legal grids (``Integers``).
+    free:    params a budget may move, with their legal grids (``Integers``). Dots lead into nested settings.
+    on_request: params a budget moves only where it names them, with their legal grids.
     """
 
     name: str
@@ -188,5 +189,6 @@ class MixerDescriptor:
     summary: str
     ranges: Mapping[str, Range] = field(default_factory=dict)
     free: Mapping[str, Range] = field(default_factory=dict)
+    on_request: Mapping[str, Range] = field(default_factory=dict)
     reader: str | Callable[..., Any] | None = None
     reader_config: type[BaseModel] | None = None

@@ -27,6 +27,7 @@ from crossbreed.plugins.mixers.plan import DELTA, SOFTMAX, SSD
 SEQUENCE = "crossbreed.plugins.mixers.sequence:SequenceMixer"
 DECODE_SKIPS: dict[Phase, Execution] = {"train": "dense", "prefill": "dense", "decode": "sparse"}
 ALWAYS_SKIPS: dict[Phase, Execution] = {"train": "sparse", "prefill": "sparse", "decode": "sparse"}
+HEADS = Integers(1, 256)
 
 
 @hookimpl
@@ -43,8 +44,9 @@ def register_mixers() -> list[MixerDescriptor]:
                 "kv_heads": Choices((None, 1, 2)),
                 "window": Choices((None, 16, 64, 256)),
             },
-            # Heads stay: they must remain a multiple of kv_heads. Sizes are even for whole rotary pairs.
+            # Heads stay unless asked: they must remain a multiple of kv_heads. Sizes are even for whole rotary pairs.
             free={"head_size": Integers(2, 256, 2)},
+            on_request={"heads": HEADS, "kv_heads": HEADS, "window": Integers(1, 65536)},
             reader=SOFTMAX,
             reader_config=SoftmaxSettings,
         ),
@@ -56,6 +58,7 @@ def register_mixers() -> list[MixerDescriptor]:
             summary="state-space duality with one decay per head (Mamba-2)",
             ranges={"heads": Choices((2, 4, 8)), "state_size": Integers(8, 64, 8)},
             free={"state_size": Integers(2, 256, 2), "head_size": Integers(2, 256, 2)},
+            on_request={"heads": HEADS, "groups": HEADS},
             reader=SSD,
             reader_config=SsdSettings,
         ),
@@ -67,6 +70,7 @@ def register_mixers() -> list[MixerDescriptor]:
             summary="the delta rule with a decay per head (Gated DeltaNet)",
             ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
             free={"key_size": Integers(2, 256, 2), "value_size": Integers(2, 256, 2)},
+            on_request={"heads": HEADS, "key_heads": HEADS},
             reader=DELTA,
             reader_config=DeltaSettings,
         ),
@@ -78,6 +82,7 @@ def register_mixers() -> list[MixerDescriptor]:
             summary="several readers over one stream of keys and values, chosen by a mode router (Oryx)",
             ranges={"heads": Choices((2, 4, 8))},
             free={"head_size": Integers(2, 256, 2)},
+            on_request={"heads": HEADS},
         ),
         MixerDescriptor(
             name="swiglu",
@@ -95,6 +100,11 @@ def register_mixers() -> list[MixerDescriptor]:
             capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
             summary="sparse experts with a shared one, routed by depth-aware queries (Dreamer)",
             ranges={"experts": Choices((4, 8, 16, 32)), "top_k": Choices((2, 3, 4))},
-            free={"experts": Integers(4, 1024), "hidden": Integers(4, 4096, 2)},
+            free={"experts": Integers(4, 1024), "hidden": Integers(4, 4096)},
+            on_request={
+                "top_k": Integers(1, 64),
+                "shared": Integers(1, 8),
+                "router_key": Integers(4, 256, 4),
+            },
         ),
     ]

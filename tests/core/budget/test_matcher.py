@@ -142,7 +142,7 @@ def test_an_infeasible_point_is_the_nearest_of_the_whole_grid(
 ) -> None:
     dense = genome(layer("attention"), depth=DepthPolicy(name="recurrent", repeats=2))
     bounds = {"attention.head_size": (12, 20), "swiglu.hidden": (120, 160)}
-    found = match(dense, budget, registry, costs, bounds=bounds)
+    found = match(dense, budget, registry, costs, free=bounds)
 
     def outside(ledger: Ledger) -> float:
         off = [abs(ledger.quantity(q) / budget.target(q) - 1) - 0.02 for q in (FLOPS, PARAMETERS)]
@@ -165,14 +165,14 @@ def test_bounds_are_half_to_twice_unless_declared(registry: Registry, costs: Cos
     assert stuck.certificate.reason is not None
     assert "the bounds stop" in stuck.certificate.reason
     assert "swiglu.hidden at 200 of 50..200" in stuck.certificate.reason
-    freed = match(near, goal, registry, costs, bounds={"swiglu.hidden": (50, 600)})
+    freed = match(near, goal, registry, costs, free={"swiglu.hidden": (50, 600)})
     assert freed.certificate.feasible
 
 
 def test_pinned_dimensions_leave_a_reason(registry: Registry, costs: CostModel) -> None:
     bounds = {"attention.head_size": (16, 16), "swiglu.hidden": (176, 176)}
     goal = pinned(registry, costs, genome(layer("attention", hidden=200)), PARAMETERS)
-    certificate = match(genome(layer("attention")), goal, registry, costs, bounds=bounds).certificate
+    certificate = match(genome(layer("attention")), goal, registry, costs, free=bounds).certificate
     assert certificate.dimensions == {}
     assert certificate.reason is not None
     assert "cannot rise: the architecture has no free dimension." in certificate.reason
@@ -184,7 +184,7 @@ def test_a_quantity_that_no_dimension_moves_is_named(registry: Registry, costs: 
         registry, costs, genome(layer("attention", sequence_params={"head_size": 20})), "state_bytes"
     )
     certificate = match(
-        genome(layer("attention")), goal, registry, costs, bounds={"attention.head_size": (16, 16)}
+        genome(layer("attention")), goal, registry, costs, free={"attention.head_size": (16, 16)}
     ).certificate
     assert certificate.reason is not None
     assert "state_bytes is -" in certificate.reason
@@ -193,9 +193,9 @@ def test_a_quantity_that_no_dimension_moves_is_named(registry: Registry, costs: 
 
 def test_bounds_of_nothing_are_refused(registry: Registry, costs: CostModel, budget: Budget) -> None:
     with pytest.raises(UnknownName, match=r"'swiglu\.hiden'; did you mean 'swiglu\.hidden'"):
-        match(REFERENCE, budget, registry, costs, bounds={"swiglu.hiden": (1, 2)})
+        match(REFERENCE, budget, registry, costs, free={"swiglu.hiden": (1, 2)})
     with pytest.raises(ConfigError, match=r"'swiglu\.hidden' has no legal value in its bounds 7\.\.7"):
-        match(REFERENCE, budget, registry, costs, bounds={"swiglu.hidden": (7, 7)})
+        match(REFERENCE, budget, registry, costs, free={"swiglu.hidden": (7, 7)})
 
 
 def test_equal_sublayers_share_a_dimension_and_different_ones_do_not(registry: Registry) -> None:
@@ -288,7 +288,7 @@ def test_where_descent_stalls_on_a_large_grid_optuna_goes_on(registry: Registry,
     base = costs.estimate(fill(pair, registry), Shape(1, T))
     goal = replace_values(pinned(registry, costs, pair, "parameters"), {"parameters": 10_000.0})
     bounds = {"attention.head_size": (16, 16)}
-    found = [match(pair, goal, registry, Rugged(base, 800), bounds=bounds) for _ in range(2)]
+    found = [match(pair, goal, registry, Rugged(base, 800), free=bounds) for _ in range(2)]
     assert found[0].certificate.path == "optuna"
     assert found[0].certificate.feasible
     assert found[0] == found[1]
