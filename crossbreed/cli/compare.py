@@ -96,7 +96,7 @@ def _within(text: str, architecture: Architecture, setting: StudySetting, move: 
 def _report(
     name: str, shown: list[Candidate], objectives: Objectives, hashes: dict[str, str], *, as_json: bool
 ) -> None:
-    from crossbreed.cli.fronts import by_score, candidate_table, front_data
+    from crossbreed.cli.fronts import by_score, front_data, print_candidates
 
     genomes = {hashes[c.row.hash]: c.row.number for c in shown if c.row.hash in hashes}
     apart = differences(by_score(shown, objectives), objectives)
@@ -105,7 +105,7 @@ def _report(
         print_json("compare", data)
         return
     console = data_console()
-    console.print(candidate_table(shown, objectives, f"Comparison {name} (* on the front)", mark_front=True))
+    print_candidates(console, shown, objectives, f"Comparison {name} (* on the front)", mark_front=True)
     for text, number in genomes.items():
         console.print(f"#{number} is {escape(text)}")
     for item in apart:

@@ -69,7 +69,7 @@ def print_front(
     as_json: bool = False,
 ) -> None:
     """The front, or every candidate, as a table or as JSON on stdout."""
-    from crossbreed.cli.fronts import candidate_table, front_data
+    from crossbreed.cli.fronts import front_data, print_candidates
 
     shown = [c for c in found if everything or c.on_front]
     if as_json:
@@ -77,6 +77,6 @@ def print_front(
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"
-    console.print(candidate_table(shown, objectives, title, mark_front=everything))
+    print_candidates(console, shown, objectives, title, mark_front=everything)
     if not shown:
         console.print("Nothing is on the front yet: no candidate is trained and measured.")

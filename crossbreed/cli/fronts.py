@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,10 +21,45 @@ COST: list[str | tuple[str, str]] = [
     ("train\nFLOPs/token", "right"),
     ("memory", "right"),
 ]
+OFF_BY = (
+    "Off by: distance from the budget's reference at nominal rates; in brackets at the rates that trained routers chose, "
+    "where they differ."
+)
 HEADINGS = {
     "decode_tokens_per_s": "decode tokens/s",
     "prefill_tokens_per_s": "prefill tokens/s",
 }
+
+
+NARROW = 120
+"""Columns below which objectives and costs are two tables: cells of one would break inside their numbers."""
+
+
+def print_candidates(
+    console: Console,
+    candidates: Iterable[Candidate],
+    objectives: Objectives,
+    title: str,
+    *,
+    mark_front: bool = False,
+) -> None:
+    """Objectives, cost and certificate residuals of candidates, in as many tables as the console's width needs."""
+    found = list(candidates)
+    if console.width >= NARROW:
+        console.print(candidate_table(found, objectives, title, mark_front=mark_front))
+        return
+    console.print(candidate_table(found, objectives, title, mark_front=mark_front, cost=False))
+    console.print(cost_table(found, objectives))
+
+
+def cost_table(candidates: Iterable[Candidate], objectives: Objectives) -> Table:
+    """The ledger's numbers and the certificate's residuals, one line a candidate in the order of ``candidate_table``."""
+    found = by_score(candidates, objectives)
+    quantities = budgeted(found)
+    made = table("", [("#", "right"), *COST, *_residual_columns(quantities)], caption=OFF_BY)
+    for candidate in found:
+        made.add_row(str(candidate.row.number), *_cost_words(candidate, quantities))
+    return made
 
 
 def candidate_table(
@@ -46,7 +82,7 @@ def candidate_table(
             *((HEADINGS.get(name, name).replace(" ", "\n"), "right") for name in objectives.names),
             ("seeds", "right"),
             *(COST if cost else []),
-            *((SHORT.get(q, q).replace(" ", "\n") + "\noff by", "right") for q in quantities),
+            *_residual_columns(quantities),
             *(["state"] if mark_front else []),
         ],
         caption=caption(objectives, cost=cost),
@@ -63,6 +99,10 @@ def candidate_table(
             *([escape(row.state)] if mark_front else []),
         )
     return made
+
+
+def _residual_columns(quantities: list[str]) -> list[tuple[str, str]]:
+    return [(SHORT.get(q, q).replace(" ", "\n") + "\noff by", "right") for q in quantities]
 
 
 def _cost_words(candidate: Candidate, quantities: list[str]) -> list[str]:
@@ -147,10 +187,7 @@ def caption(objectives: Objectives, *, cost: bool = True) -> str:
             f"{HEADINGS.get(name, name)}: {phase}, batch {batch}, {tokens} tokens, {dtype}, {device}, {how}."
         )
     if cost:
-        lines.append(
-            "Off by: distance from the budget's reference at nominal rates; in brackets at the rates that trained routers "
-            "chose, where they differ."
-        )
+        lines.append(OFF_BY)
     return escape("\n".join(lines))
 
 

@@ -124,7 +124,7 @@ def drive(
 
 def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     """The front of a finished session on stdout, and how to see it in a browser."""
-    from crossbreed.cli.fronts import candidate_table, front_data
+    from crossbreed.cli.fronts import front_data, print_candidates
     from crossbreed.storage.locations import redacted
 
     name, place = study.file.name, shlex.quote(redacted(db))
@@ -133,7 +133,7 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
         print_json("search", {"end": outcome.end, **front_data(name, outcome.candidates, objectives)})
         return
     console = data_console()
-    console.print(candidate_table(outcome.front, objectives, f"Front of {name}"))
+    print_candidates(console, outcome.front, objectives, f"Front of {name}")
     others = [c for c in outcome.candidates if not c.on_front]
     counts = {
         state: sum(c.row.state == state for c in others) for state in sorted({c.row.state for c in others})

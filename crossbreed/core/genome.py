@@ -241,7 +241,23 @@ def parse(cls: type[M], data: Any, where: str) -> M:
     try:
         return cls.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_sentence(cls, where, item) for item in error.errors())) from error
+        raise ConfigError("\n".join(_sentences(cls, where, error.errors()))) from error
+
+
+def _sentences(cls: type[BaseModel], where: str, items: list[Any]) -> list[str]:
+    """One sentence per broken field; a required key that an unknown one resembles is that key misspelt, said once."""
+    unknown = [item for item in items if item["type"] == "extra_forbidden"]
+    others = [
+        item
+        for item in items
+        if item["type"] != "extra_forbidden"
+        and not (item["type"] == "missing" and any(_resembles(u["loc"], item["loc"]) for u in unknown))
+    ]
+    return [_sentence(cls, where, item) for item in (*unknown, *others)]
+
+
+def _resembles(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
+    return found[:-1] == wanted[:-1] and bool(nearest(str(found[-1]), {str(wanted[-1])}))
 
 
 def _sentence(cls: type[BaseModel], where: str, item: Any) -> str:

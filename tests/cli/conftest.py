@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -105,9 +105,11 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return call
 
 
-def in_process(*arguments: object, cwd: Path, timeout: float = 120) -> Result:
+def in_process(
+    *arguments: object, cwd: Path, timeout: float = 120, environment: Mapping[str, str] | None = None
+) -> Result:
     """Run a command in a process of its own."""
-    environment = {**os.environ, "COLUMNS": "240", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "COLUMNS": "240", "OMP_NUM_THREADS": "1", **(environment or {})}
     command = [sys.executable, "-m", "crossbreed", *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
     return Result(done.returncode, done.stdout, done.stderr)

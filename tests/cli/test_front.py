@@ -42,6 +42,21 @@ def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> N
     assert "batch 1, 32 tokens, float32, a test (1 thread)" in result.out
 
 
+def test_at_80_columns_costs_stand_in_a_table_of_their_own_and_no_number_breaks(
+    cli: Cli, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = cli("front", "small", "--db", db)
+    lines = result.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    objectives = next(line for line in lines if "family 0" in line)
+    assert "0.91 (0.885 to 0.935)" in objectives
+    assert "1.01k" in objectives
+    costs = next(line for line in lines if line.split()[:1] == ["0"] and "family" not in line)
+    assert "KiB" in costs
+    assert costs.split().count("+0.00%") == 3
+
+
 def test_all_shows_dominated_and_infeasible_candidates_too(cli: Cli, db: Path) -> None:
     found = cli("front", "--db", db, "--all", "--json").json("front")
     assert {c["number"]: c["on_front"] for c in found["candidates"]} == {0: True, 1: True, 2: False, 3: False}

@@ -4,7 +4,7 @@ import pytest
 
 from crossbreed.core import genome
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.genome import Architecture, from_yaml
+from crossbreed.core.genome import Architecture, from_yaml, parse
 from crossbreed.core.host import Host
 
 TWO_LAYERS = """
@@ -93,3 +93,16 @@ def test_an_unknown_setting_of_a_plugin_names_the_nearest_right_one(registry):
     wrong = from_yaml(TWO_LAYERS.replace("heads", "haeds"))
     with pytest.raises(ConfigError, match="mixer 'attention': unknown key 'haeds'; did you mean 'heads'"):
         registry.canonical(wrong)
+
+
+def test_a_misspelt_required_key_is_one_sentence_that_names_the_right_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(Architecture, {"vocabb": 16, "d_model": 8, "stages": []}, "genome")
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("genome: unknown key 'vocabb'; did you mean 'vocab'?")
+    assert not any("vocab: Field required" in line for line in lines)
+
+
+def test_a_key_that_is_missing_and_resembles_nothing_is_said() -> None:
+    with pytest.raises(ConfigError, match="d_model: Field required"):
+        parse(Architecture, {"vocab": 16, "sizes": 8, "stages": []}, "genome")

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import psutil
@@ -19,8 +20,9 @@ from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.study import Study
 from crossbreed.dashboard.words import amount, interval
 from crossbreed.storage import Repository
-from tests.dashboard.browser import Chromium, Server, picture, settled
-from tests.dashboard.material import DEVICE, HOSTILE, ON_FRONT, RUNNING, SKETCHES, STUDY, add_run
+from tests.dashboard.browser import Chromium, Server, picture, serving, settled
+from tests.dashboard.material import DEVICE, HOSTILE, ON_FRONT, RUNNING, SKETCHES, STUDY, add_run, store
+from tests.services import PASSWORD
 
 FOLLOWED_MS = 20_000
 """Patience for what a page that follows the database shows by itself; it looks every two seconds."""
@@ -312,3 +314,16 @@ def test_no_request_reaches_a_file_outside_the_app(server: Server, database: Pat
 def test_the_server_never_failed(server: Server) -> None:
     """Last in the file: nothing that the tests above did made the server print a traceback."""
     assert "Traceback" not in server.log.read_text()
+
+
+def test_a_study_on_postgresql_is_browsed_as_one_in_a_file(
+    postgres_url: str, browser: Chromium, tmp_path: Path
+) -> None:
+    store(postgres_url)
+    with serving(postgres_url, tmp_path) as server, browser.open() as page:
+        visit(page, server.url("front", study=STUDY))
+        click_candidate(page, ON_FRONT[0])
+        expect(page.get_by_text(f"Candidate {ON_FRONT[0]}")).to_be_visible()
+        for secret in (PASSWORD, quote(PASSWORD, safe="")):
+            assert secret not in page.content()
+            assert secret not in server.log.read_text()

@@ -364,14 +364,16 @@ class Driver:
     def progress(self, activity: Activity | None = None) -> Progress:
         """The search as it stands."""
         states = self.repository.run_states(self.study_id)
-        proposed = [row for row in self._rows if row.origin in ("start", "sampler")]
+        named = sum(row.origin == "named" for row in self._rows)
+        proposed = named + sum(row.origin in ("start", "sampler") for row in self._rows)
+        limit = self.search.trial_limit() + named
         if activity is None:
             activity = "stopping" if self._stopping else "profiling" if self._profiling else "training"
         return Progress(
             activity=activity,
             states=states,
-            trials=len(proposed),
-            trial_limit=self.search.trial_limit(),
+            trials=proposed,
+            trial_limit=limit,
             infeasible=sum(row.state == "infeasible" for row in self._rows),
             candidates=tuple(self._candidates),
             running=tuple(
@@ -379,11 +381,11 @@ class Driver:
             ),
             tokens_per_s=self.pace.tokens_per_s(),
             elapsed_s=self.pace.elapsed_s,
-            eta_s=self.pace.eta_s(self._jobs_left(states, len(proposed)), self.executor.slots),
+            eta_s=self.pace.eta_s(self._jobs_left(states, limit - proposed), self.executor.slots),
         )
 
-    def _jobs_left(self, states: Mapping[str, int], proposed: int) -> int:
+    def _jobs_left(self, states: Mapping[str, int], unproposed: int) -> int:
         """Jobs until the end, about: two for each run (train, profile), and fresh seeds for a front as it is now."""
         open_runs = sum(states.get(s, 0) for s in ("queued", "leased", "running", "preempted"))
         seeds = sum(len(missing) for _, missing in agenda.wanted_seeds(self._candidates, self.search.seeds))
-        return 2 * (open_runs + seeds + max(0, self.search.trial_limit() - proposed))
+        return 2 * (open_runs + seeds + max(0, unproposed))

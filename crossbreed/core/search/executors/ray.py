@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from crossbreed.core.search.executors.base import Deliver, Lost, Spool
 
 SHARED_MEMORY = 128 * 1024 * 1024
 """Ray's object store on a local cluster, bytes. Records are small; Ray's default takes a third of the machine."""
+
+ANSWER_S = 5.0
+"""Longest wait for a given address to answer."""
 
 HEALTHY = frozenset({"done", "off_budget", "preempted"})
 """Endings after which a worker is used again. Any other may have left its process in a bad state."""
@@ -111,11 +115,14 @@ class RayExecutor:
                 **quiet,
             )
             return
+        _check_answers(address)
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, RayError, ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"Ray cluster {address!r} cannot be reached: {str(error).splitlines()[0]}"
+                f"Ray cluster {address!r} cannot be reached: {str(error).splitlines()[0]}. "
+                "A cluster that asks for a token needs RAY_AUTH_MODE=token, and its token in RAY_AUTH_TOKEN or "
+                "~/.ray/auth_token."
             ) from error
 
     @property
@@ -186,3 +193,16 @@ class RayExecutor:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else "no message"
+
+
+def _check_answers(address: str) -> None:
+    """Raise ConfigError unless something listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"Ray cluster {address!r} cannot be reached: nothing answers at this address ({error})."
+        ) from error
