@@ -10,7 +10,7 @@ from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.contracts.task import IGNORE, Task, Totals
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab.environment import precision
-from crossbreed.core.lab.operating_points import OWN, OperatingPoint, realised_rates
+from crossbreed.core.lab.operating_points import OWN, OperatingPoint, Stretch, realised_rates
 from crossbreed.core.lab.records import Rates
 from crossbreed.core.lab.train import on_device
 from crossbreed.core.model.language_model import LanguageModel
@@ -63,7 +63,7 @@ def evaluate(
                 seed=seed,
                 rows_B=torch.arange(rows, rows + B, device=device),
                 document_BT=batch.document_BT,
-                forced=point.forced(sites, (B, T), device=device),
+                forced=point.forced(sites, Stretch(B, T, length=T), device=device),
                 recorder=recorder,
             )
             loss = model.loss(batch, context)

@@ -25,6 +25,7 @@ class Job:
     artefacts:    this run's own folder; a job for the same run finds its checkpoints there and goes on from them.
     phases:       done in this order. ``profile`` measures forced rates while training lies ahead, own decisions after it;
                   ``points`` replaces that choice.
+    judged:       operating points at which ``evaluate`` judges the model before its own decisions.
     """
 
     study: str
@@ -45,6 +46,7 @@ class Job:
     backend: str = "auto"
     phases: tuple[Phase, ...] = WHOLE
     points: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
@@ -14,6 +14,7 @@ from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab.records import Rates
+from crossbreed.core.lab.text_schedule import GRAMMAR, TextSchedule
 from crossbreed.core.model.routing import Site
 
 FORCED_RATES = ("0", "0.1", "0.22", "0.4", "1")
@@ -22,45 +23,86 @@ SITE_KINDS = get_args(SiteKind)
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Where forced tokens lie: T of them in each of B rows, from position ``first`` of texts of ``length`` tokens.
+
+    ``number``: of the first one among the tokens over which a rate is spread; its position unless given.
+    """
+
+    rows: int
+    tokens: int
+    length: int
+    first: int = 0
+    number: int | None = None
+
+
+@dataclass(frozen=True)
 class OperatingPoint:
-    """``rate`` None: the model decides. Otherwise that share of tokens takes each site's most expensive choice, spread
-    evenly over the text, and the others its cheapest (choice 0)."""
+    """One way to run a trained model; stored and asked for by its name.
+
+    ``own``: the model decides. ``forced:RATE``: that share of tokens takes each site's most expensive choice, spread
+    evenly over the text, and the others its cheapest (choice 0). ``schedule:SWITCHES``: the mode follows a schedule (see
+    ``TextSchedule``), other sites decide for themselves.
+    """
 
     name: str
     rate: Fraction | None = None
+    schedule: TextSchedule | None = None
 
     @staticmethod
     def parse(name: str) -> OperatingPoint:
-        """The point called ``"own"`` or ``"forced:RATE"`` with RATE in [0, 1]; ConfigError otherwise."""
-        kind, _, rate = name.partition(":")
+        """The point of that name; ConfigError otherwise. Spaces do not count."""
+        name = "".join(name.split())
+        kind, _, rest = name.partition(":")
         if name == "own":
             return OWN
+        if kind == "schedule":
+            schedule = TextSchedule.parse(rest)
+            return OperatingPoint(f"schedule:{schedule}", schedule=schedule)
         try:
-            value = Fraction(rate)
+            value = Fraction(rest)
         except (ValueError, ZeroDivisionError):
             value = Fraction(-1)
         if kind != "forced" or not 0 <= value <= 1:
             raise ConfigError(
-                f"unknown operating point {name!r}; it must be 'own' or 'forced:' and a rate in [0, 1]"
+                f"unknown operating point {name!r}; it must be 'own', 'forced:' and a rate in [0, 1], or 'schedule:' and {GRAMMAR}"
             )
         return OperatingPoint(name, value)
 
-    def forced(
-        self,
-        sites: Mapping[str, Site],
-        shape: tuple[int, int],
-        *,
-        first: int = 0,
-        device: torch.device | str | None = None,
-    ) -> dict[str, Tensor]:
-        """Forced choices for a piece of B rows of T tokens whose first token is number ``first`` of the text.
+    def fits(self, *, routed: bool, modes: Sequence[str]) -> bool:
+        """Whether it says anything about a model that has routed sites or not, and these modes."""
+        if self.schedule is not None:
+            return self.schedule.fits(modes)
+        return routed or self.rate is None
 
-        Every row has the same pattern, so that rows of one length do the same work. {} at the model's own decisions.
+    def check(self, modes: Sequence[str], length: int) -> None:
+        """Raise ConfigError unless a model with these modes can run it on texts of ``length`` tokens."""
+        if self.schedule is None:
+            return
+        if not modes:
+            raise ConfigError(
+                f"operating point {self.name!r} schedules modes, but the architecture has no mode router"
+            )
+        self.schedule.at(length, modes)
+
+    def forced(
+        self, sites: Mapping[str, Site], stretch: Stretch, *, device: torch.device | str | None = None
+    ) -> dict[str, Tensor]:
+        """Forced choices for a stretch of text, by site; {} at the model's own decisions.
+
+        Every row has the same pattern, so that rows of one length do the same work.
         """
+        B, T = stretch.rows, stretch.tokens
+        if self.schedule is not None:
+            mode = sites.get("mode")
+            modes = () if mode is None else mode.names
+            self.check(modes, stretch.length)
+            positions_T = torch.arange(stretch.first, stretch.first + T, device=device)
+            return {"mode": self.schedule.at(stretch.length, modes).choices_at(positions_T).expand(B, T)}
         if self.rate is None:
             return {}
-        B, T = shape
-        on_T = spread(self.rate, first, T, device)
+        number = stretch.first if stretch.number is None else stretch.number
+        on_T = spread(self.rate, number, T, device)
         return {name: (on_T * (site.choices - 1)).expand(B, T) for name, site in sites.items()}
 
 

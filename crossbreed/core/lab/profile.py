@@ -17,7 +17,7 @@ from crossbreed.core.contracts.context import Context, Recorder
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import CrossbreedError
 from crossbreed.core.lab.environment import backends, device_name, policy, precision
-from crossbreed.core.lab.operating_points import OperatingPoint, realised_rates
+from crossbreed.core.lab.operating_points import OperatingPoint, Stretch, realised_rates
 from crossbreed.core.lab.records import Measurement, Profiled
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.model.state import ModelState
@@ -193,12 +193,8 @@ class _Bench:
     ) -> _Piece:
         """``decoding`` numbers the decoded tokens of a sample, over which a forced rate is spread."""
         tokens_BT = row_T[None, start:stop]
-        forced = self.point.forced(
-            self.sites,
-            (1, stop - start),
-            first=start if decoding is None else decoding,
-            device=row_T.device,
-        )
+        stretch = Stretch(1, stop - start, length=row_T.shape[0], first=start, number=decoding)
+        forced = self.point.forced(self.sites, stretch, device=row_T.device)
         context = self.model.context(
             tokens_BT,
             phase="prefill" if decoding is None else "decode",

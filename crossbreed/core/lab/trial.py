@@ -31,6 +31,7 @@ from crossbreed.core.lab.records import Evaluated, Finished, Rates, Record, Rung
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.legality import mode_readers
 
 __all__ = ["Job", "run"]
 
@@ -109,6 +110,7 @@ class _Trial:
             raise ConfigError(
                 f"architecture.vocab is {self.architecture.vocab}, but task {job.task['name']!r} has {self.task.vocab} token ids; they must be equal"
             )
+        self._check_texts()
         self.device = pick_device(job.device)
         self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
             self.device
@@ -152,6 +154,13 @@ class _Trial:
         """The task or cost model that ``{name, params}`` names."""
         config = self.registry.config(kind, spec["name"], spec.get("params") or {})
         return self.registry.factory(kind, spec["name"])(config, *arguments)
+
+    def _check_texts(self) -> None:
+        """Refuse schedules, the genome's and the job's, that the task's texts are too short for."""
+        self.cost_model.estimate(self.architecture, Shape(tokens=self.task.length))
+        modes = mode_readers(self.architecture)
+        for name in (*self.job.judged, *self.job.points):
+            OperatingPoint.parse(name).check(modes, self.task.length)
 
     def _ledger(self, rates: Rates | None = None) -> Ledger:
         shape = Shape(tokens=self.task.length) if self.budget is None else self.budget.shape.as_shape()
@@ -239,25 +248,35 @@ class _Trial:
     def _evaluated(self) -> Evaluation:
         """The evaluation at the current step, made once."""
         if self.evaluation is None or self.evaluation[0] != self.trainer.step:
-            found = evaluate(
-                self.model, self.task, self.recipe.eval_batch, seed=self.job.seed, dtype=self.recipe.dtype
-            )
-            self.evaluation = (self.trainer.step, found)
+            self.evaluation = (self.trainer.step, self._at(OWN))
         return self.evaluation[1]
 
+    def _at(self, point: OperatingPoint) -> Evaluation:
+        seed, dtype = self.job.seed, self.recipe.dtype
+        return evaluate(self.model, self.task, self.recipe.eval_batch, point=point, seed=seed, dtype=dtype)
+
     def _evaluate(self) -> None:
-        """Evaluate at own decisions, and hold the realised ledger against the budget."""
+        """Evaluate at the points asked for, then at own decisions, whose realised ledger must keep the budget.
+
+        Own decisions come last: once they are stored, nothing of this phase is left to do.
+        """
         if self.trainer.step == 0:
             raise ConfigError(f"run {self.job.key} has no checkpoint; phase 'evaluate' needs a trained model")
-        found = self._evaluated()
+        for name in self.job.judged:
+            point = OperatingPoint.parse(name)
+            self._judge(point, self._at(point))
+        certificate = self._judge(OWN, self._evaluated())
+        if certificate is not None and not certificate.feasible:
+            self.off_budget = f"at the realised rates: {certificate.reason}"
+
+    def _judge(self, point: OperatingPoint, found: Evaluation) -> Certificate | None:
+        """Report an evaluation with the ledger and the certificate of what was really run."""
         certificate = None
         if self.budget is not None:
             certificate = certify(self.architecture, self.budget, self.cost_model, rates=found.rates)
-            if not certificate.feasible:
-                self.off_budget = f"at the realised rates: {certificate.reason}"
         self.emit(
             Evaluated(
-                point=OWN.name,
+                point=point.name,
                 tokens=self.trainer.tokens,
                 metrics=found.metrics,
                 score=found.score,
@@ -268,6 +287,7 @@ class _Trial:
                 certificate=None if certificate is None else certificate.model_dump(mode="json"),
             )
         )
+        return certificate
 
     def _profile(self, training_ahead: bool) -> None:
         measure = partial(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from crossbreed.core import genome
+from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.job import Job, Phase
+from crossbreed.core.lab.operating_points import OperatingPoint
+from crossbreed.core.model.legality import mode_readers
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.candidates import OWN
 from crossbreed.core.search.study_setting import COST_MODEL, StudySetting
@@ -17,13 +21,14 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
     rungs = tuple(recipe.rung_tokens())
     first = min(s.run_id for s in item.row.seeds) == item.seed.run_id
     phases: tuple[Phase, ...] = ("train", "evaluate")
+    routed = bool((trial.ledger or {}).get("rates"))
+    judged = _fitting(file.search.points, trial, routed)
     points: tuple[str, ...] = ()
     if item.need != "train":
         phases = ("profile",)
-        routed = bool((trial.ledger or {}).get("rates"))
         # Forced decisions cost the same whatever the seed; one run of each candidate is timed under them.
-        forced = tuple(f"forced:{rate:g}" for rate in file.search.forced_rates) if routed and first else ()
-        points = (*forced, OWN)
+        forced = tuple(f"forced:{rate:g}" for rate in file.search.forced_rates) if routed else ()
+        points = (*dict.fromkeys((*forced, *judged)), OWN) if first else (OWN,)
     elif first and item.seed.rungs_done < len(rungs) - 1:
         phases, rungs = ("train",), rungs[: item.seed.rungs_done + 1]
     return Job(
@@ -44,4 +49,11 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
         threads=file.search.threads,
         phases=phases,
         points=points,
+        judged=judged,
     )
+
+
+def _fitting(points: tuple[str, ...], trial: TrialRow, routed: bool) -> tuple[str, ...]:
+    """The operating points that say anything about a candidate."""
+    modes = mode_readers(genome.parse(Architecture, trial.genome, f"trial {trial.number}"))
+    return tuple(p for p in points if OperatingPoint.parse(p).fits(routed=routed, modes=modes))

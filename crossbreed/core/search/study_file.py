@@ -110,6 +110,8 @@ class SearchSection(Section):
     profile_after: trained runs that wait before all training stops for them to be timed alone.
     forced_rates: shares of tokens forced to each router's most expensive choice, at which routed candidates are timed
                 beside their own decisions.
+    points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, at which candidates they fit are judged
+                and timed beside their own decisions.
     """
 
     sampler: str = "tpe"
@@ -122,7 +124,17 @@ class SearchSection(Section):
     repeats: int = Field(default=10, ge=1)
     profile_after: int = Field(default=16, ge=1)
     forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
+    points: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
     stop: StopSection = StopSection()
+
+    @field_validator("points")
+    @classmethod
+    def _are_points(cls, points: tuple[str, ...]) -> tuple[str, ...]:
+        from crossbreed.core.lab.operating_points import OWN, OperatingPoint
+
+        # Own decisions are always judged.
+        names = dict.fromkeys(OperatingPoint.parse(point).name for point in points)
+        return tuple(name for name in names if name != OWN.name)
 
     @field_validator("sampler")
     @classmethod

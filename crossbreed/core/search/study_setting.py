@@ -14,6 +14,7 @@ from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import ConfigError, MissingCapability, PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import KIND_LABELS, Registry
+from crossbreed.core.lab.operating_points import OperatingPoint
 from crossbreed.core.model import legality
 from crossbreed.core.search.candidates import SCORE, Objectives
 from crossbreed.core.search.study_file import Names, StudyFile
@@ -67,6 +68,7 @@ def resolve(file: StudyFile, registry: Registry) -> StudySetting:
     reference = _reference(file, registry, task)
     budget = _budget(file, task, cost_model, reference)
     dtype = budget.shape.dtype
+    _check_points(file, registry, task, reference)
     left_out: list[str] = []
     setting = Setting(
         vocab=task.vocab,
@@ -92,6 +94,18 @@ def _check_score(file: StudyFile, task: Task) -> None:
             f"objectives.score is {asked!r}, but task {file.task.name!r} scores {task.score.name!r} with direction "
             f"{task.score.direction!r}."
         )
+
+
+def _check_points(file: StudyFile, registry: Registry, task: Task, reference: Architecture | None) -> None:
+    """Schedules must fit into the task's texts and name readers that exist; numbers mean those of the reference."""
+    modes = () if reference is None else tuple(legality.mode_readers(reference))
+    readers = tuple(n for n in registry.names("mixer") if registry.descriptor("mixer", n).reader is not None)
+    for name in file.search.points:
+        schedule = OperatingPoint.parse(name).schedule
+        if schedule is not None:
+            schedule.at(task.length, readers)
+            if modes and not schedule.readers:
+                schedule.at(task.length, modes)
 
 
 def _reference(file: StudyFile, registry: Registry, task: Task) -> Architecture | None:

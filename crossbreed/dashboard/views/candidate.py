@@ -186,7 +186,10 @@ def _points(detail: Detail) -> None:
         placeholder="",
         alt="Scores and speeds by seed and operating point",
     )
-    st.caption("`own` is the model at its own decisions, the only one on charts; `forced:r` runs a share r.")
+    st.caption(
+        "`own` is the model at its own decisions, the only one on charts; `forced:r` runs a share r; "
+        "`schedule:...` switches the mode along the text."
+    )
 
 
 def _ledger(detail: Detail) -> None:

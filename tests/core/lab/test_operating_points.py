@@ -7,7 +7,14 @@ import torch
 
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.lab.operating_points import FORCED, OWN, OperatingPoint, realised_rates, spread
+from crossbreed.core.lab.operating_points import (
+    FORCED,
+    OWN,
+    OperatingPoint,
+    Stretch,
+    realised_rates,
+    spread,
+)
 from crossbreed.core.model.routing import Site
 
 
@@ -34,10 +41,59 @@ def test_forcing_takes_the_dearest_choice_at_every_site():
         "mode": Site("mode", "mode", 3, "learned", None),
         "0.1.gate": Site("0.1.gate", "gate", 2, "learned", 4),
     }
-    forced = OperatingPoint.parse("forced:0.5").forced(sites, (2, 5))
+    forced = OperatingPoint.parse("forced:0.5").forced(sites, Stretch(2, 5, length=5))
     assert forced["mode"].tolist() == [[2, 0, 2, 0, 2]] * 2
     assert forced["0.1.gate"].tolist() == [[1, 0, 1, 0, 1]] * 2
-    assert OWN.forced(sites, (2, 5)) == {}
+    assert OWN.forced(sites, Stretch(2, 5, length=5)) == {}
+
+
+def test_a_rate_is_spread_over_the_decoded_tokens_wherever_they_lie():
+    sites = {"0.1.gate": Site("0.1.gate", "gate", 2, "learned", 4)}
+    point = OperatingPoint.parse("forced:0.5")
+    for number in range(4):
+        (choice,) = point.forced(sites, Stretch(1, 1, length=64, first=60, number=number)).values()
+        assert choice.item() == 1 - number % 2
+
+
+def test_a_schedule_forces_modes_by_their_place_in_the_text_and_nothing_else():
+    sites = {
+        "mode": Site("mode", "mode", 2, "segment_random", 4, ("mamba2", "attention")),
+        "0.1.gate": Site("0.1.gate", "gate", 2, "learned", 4),
+    }
+    point = OperatingPoint.parse("schedule:0=mamba2,-3=attention")
+    assert set(point.forced(sites, Stretch(2, 8, length=8))) == {"mode"}
+    assert point.forced(sites, Stretch(2, 8, length=8))["mode"].tolist() == [[0] * 5 + [1] * 3] * 2
+    # A piece from inside the text, and a decoded token, whatever its number in a timed sample.
+    assert point.forced(sites, Stretch(1, 3, length=8, first=4))["mode"].tolist() == [[0, 1, 1]]
+    assert point.forced(sites, Stretch(1, 1, length=8, first=4, number=99))["mode"].tolist() == [[0]]
+
+
+@pytest.mark.parametrize(
+    "name", ["own", "forced:0.22", "schedule:0=0,860=1", "schedule:0=mamba2,-2.5%=attention", "schedule:0=1"]
+)
+def test_a_name_leads_back_to_its_point(name: str):
+    point = OperatingPoint.parse(name)
+    assert point.name == name
+    assert OperatingPoint.parse(point.name) == point
+
+
+def test_a_schedule_written_with_spaces_is_the_same_point():
+    assert OperatingPoint.parse("schedule: 0=0, 860=1") == OperatingPoint.parse("schedule:0=0,860=1")
+
+
+def test_what_a_point_fits():
+    schedule, forced = OperatingPoint.parse("schedule:0=1"), OperatingPoint.parse("forced:0.1")
+    modes = ("mamba2", "attention")
+    assert schedule.fits(routed=True, modes=modes)
+    assert not schedule.fits(routed=True, modes=())
+    assert forced.fits(routed=True, modes=())
+    assert not forced.fits(routed=False, modes=())
+    assert OWN.fits(routed=False, modes=())
+
+
+def test_a_schedule_for_a_model_without_modes_is_refused():
+    with pytest.raises(ConfigError, match="'schedule:0=1' schedules modes, but the architecture has no mode"):
+        OperatingPoint.parse("schedule:0=1").forced({}, Stretch(1, 4, length=4))
 
 
 def test_the_forced_points_are_those_of_the_design():
@@ -54,7 +110,7 @@ def test_the_forced_points_are_those_of_the_design():
     "name", ["forced:1.5", "forced:-0.1", "forced:x", "forced", "owned", "forced:1/0", ""]
 )
 def test_unknown_points_are_refused(name: str):
-    with pytest.raises(ConfigError, match="must be 'own' or 'forced:' and a rate"):
+    with pytest.raises(ConfigError, match=r"must be 'own', 'forced:' and a rate in .*, or 'schedule:' and"):
         OperatingPoint.parse(name)
 
 

@@ -184,7 +184,8 @@ def records_of(job: Job, result: Result) -> list[Record]:
             found.append(Curve((point,)))
             found.append(RungDone(rung, tokens, {"accuracy": score}, f"rung-{rung}.ckpt", "0" * 64, 100))
     if "evaluate" in job.phases:
-        found.append(Evaluated("own", 2048, {"accuracy": score}, score, {}, 64, 0, None, job.certificate))
+        for point in (*job.judged, "own"):
+            found.append(Evaluated(point, 2048, {"accuracy": score}, score, {}, 64, 0, None, job.certificate))
     for name in job.points if "profile" in job.phases else ():
         found.append(
             Profiled(
