@@ -103,7 +103,9 @@ class RoutedSite(nn.Module):
         """Show a feedback router the model's output; what it records in training reaches ``after_step``."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
         taken = Recorder(open=_counts(context))
-        own = self.router.observe(output_BTD, context.at(recorder=taken) if context.training else context, own)
+        own = self.router.observe(
+            output_BTD, context.at(recorder=taken) if context.training else context, own
+        )
         self._pending += [statistics for _, statistics in taken.records]
         return None if state is None else {**(own or {}), HELD: state[HELD]}
 
