@@ -13,6 +13,22 @@ FAR = 20
 """A target this many times the value, or this small a part of it, looks like another unit."""
 LARGE = 0.1
 """Share of a quantity from which work that nothing moves is worth naming."""
+COARSE = 4
+"""Tolerances that a single grid step must exceed to be called coarse."""
+
+
+def coarse(problem: Problem, point: Point) -> str:
+    """The dimensions whose smallest step takes a matched quantity across its whole tolerance and more."""
+    here = problem.residuals(point)
+    found = []
+    for axis, dimension in enumerate(problem.layout.dimensions):
+        there = [r for p in problem.neighbours(point, axis) if (r := problem.residuals(p)) is not None]
+        for q, rule in enumerate(problem.rules):
+            step = min((abs(r[q] - here[q]) for r in there), default=0.0) if here is not None else 0.0
+            if rule.two_sided and rule.tolerance and step > COARSE * rule.tolerance:
+                found.append(f"one step of {dimension.name} changes {rule.quantity} by {step:.1%}")
+                break
+    return f" The grid is coarse there: {'; '.join(found)}." if found else ""
 
 
 def unit(problem: Problem, stuck: int, residual: float) -> str:

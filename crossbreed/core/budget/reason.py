@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crossbreed.core.budget.hints import STILL, fixed_parts, requests, unit
+from crossbreed.core.budget.hints import STILL, coarse, fixed_parts, requests, unit
 from crossbreed.core.budget.problem import Point, Problem
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.genome import Architecture
@@ -34,6 +34,7 @@ def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
         f"{name} is {here[stuck]:+.1%} from its target (tolerance {tolerance:.1%}) and cannot {verb}"
         f"{_hold(problem, point, here, stuck, rises)}"
     )
+    text += coarse(problem, point)
     text += unit(problem, stuck, here[stuck])
     text += fixed_parts(problem, point, ledger, stuck) if not rises else ""
     text += _reuse(problem.layout.at(point), name, rises, ledger, parts)
@@ -95,7 +96,7 @@ def _tied(
         hurt = [s for s in towards if abs(s.changes[q]) > STILL and s.changes[q] * here[q] >= 0]
         if len(hurt) == len(towards):
             ratios = ", ".join(
-                f"{s.dimension}: {s.changes[q] / s.changes[stuck]:+.2f}% per 1%" for s in towards
+                f"{s.dimension}: {s.changes[q] / s.changes[stuck]:+.3g}% per 1%" for s in towards
             )
             pressure = abs(here[q]) / max(tolerance, STILL)
             candidates.append((pressure, name, ratios))

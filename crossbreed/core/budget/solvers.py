@@ -56,14 +56,18 @@ def solve(problem: Problem, solver: Solver = "auto") -> Found:
         found = _better(problem, found, "closed_form", secant(problem, found[0]))
     if solver != "optuna":
         # From the proposal, as published; then from the best point, by ever smaller steps.
-        found = _better(problem, found, "coordinate_descent", alternating(problem, problem.start))
-        found = _better(problem, found, "coordinate_descent", descent(problem, found[0]))
+        found = _descended(problem, found, "coordinate_descent", problem.start)
     if problem.feasible(found[0]) or solver == "descent":
         return found
     if solver == "auto" and problem.size <= ENUMERATE_UP_TO:
         return _better(problem, found, "enumeration", enumeration(problem))
     found = _better(problem, found, "optuna", sampled(problem, found[0]))
-    return _better(problem, found, "optuna", descent(problem, found[0]))
+    return found if problem.feasible(found[0]) else _descended(problem, found, "optuna", found[0])
+
+
+def _descended(problem: Problem, found: Found, path: Path, start: Point) -> Found:
+    found = _better(problem, found, path, alternating(problem, start))
+    return _better(problem, found, path, descent(problem, found[0]))
 
 
 def _better(problem: Problem, best: Found, path: Path, points: Iterable[Point]) -> Found:
