@@ -188,7 +188,7 @@ def _able(setting: Setting, kind: SiteKind, choices: int) -> tuple[str, ...]:
     for name in setting.routers:
         able = setting.parts.descriptor("router", name).capabilities
         enough = able.max_choices is None or able.max_choices >= choices
-        if kind in able.sites and able.causal and enough:
+        if kind in able.sites and able.searchable and enough:
             found.append(name)
     return tuple(found)
 

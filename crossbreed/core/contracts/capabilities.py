@@ -52,6 +52,9 @@ class RouterCapabilities:
     feedback_sites: sites at which it needs the model's output on earlier segments (evaluated segment by segment).
     max_choices: the largest number of choices it can tell apart, or None for any.
     deterministic: the same counter gives the same choice.
+    needs_labels: it looks at ``context.labels_BT``, which no other router is shown: an upper bound for training and
+                 evaluation that no generation can use, so a search never proposes it.
+    fitted:      it is fitted to a trained router (``crossbreed fit-router``) and takes no part in training.
     """
 
     sites: tuple[SiteKind, ...]
@@ -60,3 +63,10 @@ class RouterCapabilities:
     feedback_sites: tuple[SiteKind, ...] = ()
     max_choices: int | None = None
     deterministic: bool = True
+    needs_labels: bool = False
+    fitted: bool = False
+
+    @property
+    def searchable(self) -> bool:
+        """Whether a search may propose it: it trains with the model and is still there when the model is used."""
+        return self.causal and not self.needs_labels and not self.fitted

@@ -63,6 +63,7 @@ def evaluate(
                 seed=seed,
                 rows_B=torch.arange(rows, rows + B, device=device),
                 document_BT=batch.document_BT,
+                labels_BT=batch.labels_BT if model.needs_labels else None,
                 forced=point.forced(sites, Stretch(B, T, length=T), device=device),
                 recorder=recorder,
             )

@@ -137,9 +137,9 @@ def profile(
 
     model.eval()
     with torch.inference_mode(), precision(dtype, device):
-        whole = [bench.piece(row_T, i, 0, T) for i, row_T in enumerate(rows[: -(-PREFILL_TOKENS // T)])]
+        whole = [bench.piece(row_2T, i, 0, T) for i, row_2T in enumerate(rows[: -(-PREFILL_TOKENS // T)])]
         prefill = measure(lambda: bench.prefill(whole), synchronise=synchronise)
-        texts = [bench.text(row_T, i, window) for i, row_T in enumerate(rows[: DECODE_STEPS // window])]
+        texts = [bench.text(row_2T, i, window) for i, row_2T in enumerate(rows[: DECODE_STEPS // window])]
         recorder = Recorder()
         bench.decode(texts, recorder)
         decode = measure(lambda: bench.decode(texts), synchronise=synchronise)
@@ -183,7 +183,7 @@ class _Bench:
 
     def piece(
         self,
-        row_T: Tensor,
+        row_2T: Tensor,
         row: int,
         start: int,
         stop: int,
@@ -192,30 +192,31 @@ class _Bench:
         decoding: int | None = None,
     ) -> _Piece:
         """``decoding`` numbers the decoded tokens of a sample, over which a forced rate is spread."""
-        tokens_BT = row_T[None, start:stop]
-        stretch = Stretch(1, stop - start, length=row_T.shape[0], first=start, number=decoding)
-        forced = self.point.forced(self.sites, stretch, device=row_T.device)
+        tokens_BT = row_2T[:1, start:stop]
+        stretch = Stretch(1, stop - start, length=row_2T.shape[1], first=start, number=decoding)
+        forced = self.point.forced(self.sites, stretch, device=row_2T.device)
         context = self.model.context(
             tokens_BT,
             phase="prefill" if decoding is None else "decode",
             seed=self.seed,
-            rows_B=torch.tensor([row], device=row_T.device),
+            rows_B=torch.tensor([row], device=row_2T.device),
+            labels_BT=row_2T[1:, start:stop] if self.model.needs_labels else None,
             forced=forced,
             state=state,
         )
         return _Piece(tokens_BT, context)
 
-    def text(self, row_T: Tensor, row: int, window: int) -> _Text:
-        T = row_T.shape[0]
+    def text(self, row_2T: Tensor, row: int, window: int) -> _Text:
+        T = row_2T.shape[1]
         state: ModelState | None = self.model.init_state(1, slots=T, dtype=self.dtype)
         if window < T:
-            prompt = self.piece(row_T, row, 0, T - window)
+            prompt = self.piece(row_2T, row, 0, T - window)
             _, state = self.model(prompt.tokens_BT, prompt.context, state)
         assert state is not None
         steps = []
         for i in range(window):
             step = self.piece(
-                row_T, row, T - window + i, T - window + i + 1, state=state, decoding=row * window + i
+                row_2T, row, T - window + i, T - window + i + 1, state=state, decoding=row * window + i
             )
             positions_BT = step.context.positions_BT + i
             steps.append(_Piece(step.tokens_BT, step.context.at(positions_BT=positions_BT)))
@@ -237,12 +238,12 @@ class _Bench:
 
 
 def _rows(task: Task, count: int, device: torch.device) -> list[Tensor]:
-    """``count`` evaluation rows, begun again when there are fewer."""
+    """``count`` evaluation rows, tokens over labels, begun again when there are fewer."""
     rows: list[Tensor] = []
     while len(rows) < count:
         before = len(rows)
         for batch in task.evaluation(count):
-            rows += list(batch.tokens_BT.to(device))
+            rows += list(torch.stack((batch.tokens_BT, batch.labels_BT), dim=1).to(device))
             if len(rows) >= count:
                 break
         if len(rows) == before:

@@ -201,6 +201,11 @@ class LanguageModel(nn.Module):
         """Decision sites by name without depth, one each (``"mode"``, ``"stage.block.gate"``, ``"stage.halt"``)."""
         return {site.name: site.site() for site in self.routed_sites()}
 
+    @property
+    def needs_labels(self) -> bool:
+        """Whether any router looks at the labels, so that evaluation must show them."""
+        return any(site.needs_labels for site in self.routed_sites())
+
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Two AdamW groups: matrices that decay, and what must not (vectors, gains, what plugins name)."""
         spared = set(self.no_weight_decay())

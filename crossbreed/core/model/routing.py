@@ -60,6 +60,7 @@ class RoutedSite(nn.Module):
         self.name, self.kind, self.choices, self.names = name, kind, choices, names
         self.segment: int | None = self.router.segment_length()
         self.feedback = kind in capabilities.feedback_sites
+        self.needs_labels = capabilities.needs_labels
         self.router_name = gene.name
         self._pending: list[Mapping[str, Any]] = []
 
@@ -80,7 +81,7 @@ class RoutedSite(nn.Module):
     ) -> tuple[Decision, RouterState | None]:
         """The router's decision, held for each segment; its statistics and losses are taken in."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
-        decision, own = self.router.forward(h_BTD, context, own)
+        decision, own = self.router.forward(h_BTD, self._shown(context), own)
         self._check(decision, context)
         held_B = None if state is None else state[HELD]
         if self.segment is not None:
@@ -103,9 +104,8 @@ class RoutedSite(nn.Module):
         """Show a feedback router the model's output; what it records in training reaches ``after_step``."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
         taken = Recorder(open=_counts(context))
-        own = self.router.observe(
-            output_BTD, context.at(recorder=taken) if context.training else context, own
-        )
+        shown = self._shown(context)
+        own = self.router.observe(output_BTD, shown.at(recorder=taken) if context.training else shown, own)
         self._pending += [statistics for _, statistics in taken.records]
         return None if state is None else {**(own or {}), HELD: state[HELD]}
 
@@ -117,6 +117,10 @@ class RoutedSite(nn.Module):
 
     def site(self) -> Site:
         return Site(self.name, self.kind, self.choices, self.router_name, self.segment, self.names)
+
+    def _shown(self, context: Context) -> Context:
+        """The context as the router sees it: labels are shown to one that declares that it looks at them."""
+        return context if self.needs_labels or context.labels_BT is None else context.at(labels_BT=None)
 
     def _collect(self, decision: Decision, context: Context) -> None:
         if _counts(context) and decision.statistics:

@@ -138,15 +138,20 @@ def _budget(file: StudyFile, task: Task, cost_model: CostModel, reference: Archi
 def _allowed(
     registry: Registry, kind: Kind, names: Names, dtype: str, left_out: list[str]
 ) -> tuple[str, ...]:
-    """The names a study may use. A named part that cannot serve is an error; ``all`` leaves it out and says so."""
+    """The names a study may use. A named part that cannot serve is an error; ``all`` leaves it out and says so.
+
+    What is made for another use than searching is no part of ``all``, without a word.
+    """
     if names != "all":
         for name in names:
-            reason = _incapable(registry, kind, name, dtype)
+            reason = _elsewhere(registry, kind, name) or _incapable(registry, kind, name, dtype)
             if reason:
                 raise MissingCapability(f"{KIND_LABELS[kind]} {name!r} {reason}")
         return tuple(dict.fromkeys(names))
     able = []
     for name in registry.names(kind):
+        if _elsewhere(registry, kind, name):
+            continue
         try:
             reason = _incapable(registry, kind, name, dtype)
         except PluginError as error:
@@ -156,6 +161,18 @@ def _allowed(
         else:
             able.append(name)
     return tuple(able)
+
+
+def _elsewhere(registry: Registry, kind: Kind, name: str) -> str:
+    """Where a part has its use instead of a search, or an empty string."""
+    capabilities = getattr(registry.descriptor(kind, name), "capabilities", None)
+    if getattr(capabilities, "needs_labels", False):
+        return (
+            "looks at the labels, which no model in use has; `crossbreed compare` takes it as an upper bound."
+        )
+    if getattr(capabilities, "fitted", False):
+        return "takes no part in training; `crossbreed fit-router` fits it to a trained run."
+    return ""
 
 
 def _incapable(registry: Registry, kind: Kind, name: str, dtype: str) -> str:

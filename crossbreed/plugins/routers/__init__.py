@@ -9,7 +9,12 @@ from crossbreed.core.contracts.capabilities import RouterCapabilities
 from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.router import RouterDescriptor
 from crossbreed.core.contracts.space import Choices, Floats
-from crossbreed.plugins.routers.configs import EntropyGateConfig, LearnedConfig, SegmentRandomConfig
+from crossbreed.plugins.routers.configs import (
+    EntropyGateConfig,
+    LearnedConfig,
+    OracleConfig,
+    SegmentRandomConfig,
+)
 
 SEGMENTS = Choices((1, 4, 8, 16))
 """Segment lengths a search draws from; 1 is a choice per token."""
@@ -47,5 +52,12 @@ def register_routers() -> list[RouterDescriptor]:
                 "loss_weight": Floats(0.1, 10.0, log=True),
                 "segment": SEGMENTS,
             },
+        ),
+        RouterDescriptor(
+            name="oracle",
+            factory="crossbreed.plugins.routers.oracle:Oracle",
+            config=OracleConfig,
+            capabilities=RouterCapabilities(sites=("gate", "mode", "halt"), needs_labels=True),
+            summary="the expensive choice where the task scores a position: an upper bound, never for generation",
         ),
     ]

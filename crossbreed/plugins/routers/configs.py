@@ -51,15 +51,46 @@ class RouterConfig(BaseModel):
         raise NotImplementedError
 
 
-class EntropyGateConfig(RouterConfig):
-    """AMOR's gate: choose 1 where normalised entropy H > tau = mu + kappa * sigma (amor.md section 3).
+class ThresholdConfig(RouterConfig):
+    """A threshold on normalised entropy H: choose 1 where H > tau (amor.md section 3).
 
+    threshold:    ``adaptive``: tau = mu + kappa * sigma, the published default, whose rate does not move with scale or
+                  training stage. ``fixed``: tau = mu + offset, the published alternative.
     kappa:        0.2, the only published value; on Gaussian entropies 42 % of tokens exceed tau.
+    offset:       0.03, the published one.
+    tau_ceiling:  tau never exceeds it. None, as published: at tau >= 1 nothing fires, which is warned of once.
+    mu_init, sigma_init: the published starting values of the running median and standard deviation.
+    segment:      tokens that share the choice of their segment's first token, or None for a choice per token.
+    """
+
+    threshold: Literal["adaptive", "fixed"] = "adaptive"
+    kappa: float = Field(default=0.2, allow_inf_nan=False)
+    offset: float = Field(default=0.03, allow_inf_nan=False)
+    tau_ceiling: Annotated[float, Field(ge=0, lt=1)] | None = None
+    mu_init: Share = 0.3
+    sigma_init: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    segment: Annotated[int, Field(ge=1)] | None = None
+
+    def running_share(self) -> float:
+        """P(H > tau) on Gaussian entropies: 1 - Phi(kappa), or 1 - Phi(offset / sigma_init) for a fixed threshold."""
+        if self.threshold == "adaptive":
+            return 1.0 - NormalDist().cdf(self.kappa)
+        return 1.0 - NormalDist(sigma=max(self.sigma_init, 1e-6)).cdf(self.offset)
+
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        if choices != 2:
+            raise ConfigError(f"a threshold on entropy tells 2 choices apart, got {choices}.")
+        return (1.0 - self.running_share(), self.running_share())
+
+
+class EntropyGateConfig(ThresholdConfig):
+    """AMOR's gate: a threshold on the entropy of the model's own next-token distribution (amor.md section 3).
+
     momentum:     of the running mu and sigma. 0.95, not the published 0.99: runs here last hundreds of steps, and 0.99
                   follows falling entropy 100 steps late, so that nothing would fire (amor.md section 10, point 4).
-    mu_init, sigma_init: the published starting values; with ``warm_start`` they only serve before the first step.
     warm_start:   the first step replaces mu and sigma instead of averaging with the starting values. A stated deviation:
                   the published gate starts at 0.3 against entropies near 1 and fires everywhere for about 200 steps.
+                  With ``momentum: 0.99, warm_start: false`` the gate is the published one.
     segment:      tokens that share the choice of their segment's first token. None: a choice per token at gate and halt,
                   16 tokens at mode, where segments are always used.
     first_choice: at mode, the choice of a document's first segment, when no output has been seen. 1, the expensive
@@ -67,25 +98,19 @@ class EntropyGateConfig(RouterConfig):
     train_rate:   at mode, the share of segments that read with choice 1 in training; None: the nominal evaluation share.
     """
 
-    kappa: float = Field(default=0.2, allow_inf_nan=False)
     momentum: float = Field(default=0.95, ge=0, lt=1)
-    mu_init: Share = 0.3
-    sigma_init: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     warm_start: bool = True
-    segment: Annotated[int, Field(ge=1)] | None = None
     first_choice: int = Field(default=1, ge=0, le=1)
     train_rate: Share | None = None
 
-    def running_share(self) -> float:
-        """P(H > tau) on Gaussian entropies: 1 - Phi(kappa)."""
-        return 1.0 - NormalDist().cdf(self.kappa)
 
-    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
-        if choices != 2:
-            raise ConfigError(
-                f"router 'entropy_gate' compares one threshold and tells 2 choices apart, got {choices}."
-            )
-        return (1.0 - self.running_share(), self.running_share())
+class DistilledConfig(ThresholdConfig):
+    """A small network that predicts an entropy gate's H from the same input (amor.md section 3, section 10 point 21).
+
+    hidden: width of its hidden layer; 512 as published.
+    """
+
+    hidden: int = Field(default=512, ge=1)
 
 
 class SegmentRandomConfig(RouterConfig):
@@ -140,3 +165,16 @@ class LearnedConfig(RouterConfig):
 
     def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         return (1.0 - self.target_rate, *[self.target_rate / (choices - 1)] * (choices - 1))
+
+
+class OracleConfig(RouterConfig):
+    """Labels as a router: the upper bound of any rule that looks for positions worth the compute (amor.md section 5).
+
+    rate: share of positions that the task scores, for ledgers before anything was measured; 0.1 suits recall. The real
+        share is the task's.
+    """
+
+    rate: Share = 0.1
+
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        return (1.0 - self.rate, *[0.0] * (choices - 2), self.rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,18 +12,21 @@ from torch import Tensor
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
 from crossbreed.core.ledger import Cost, Shape, Work
-from crossbreed.plugins.routers.base import BuiltinRouter
 from crossbreed.plugins.routers.configs import EntropyGateConfig
+from crossbreed.plugins.routers.threshold import ThresholdRouter
 
 MODE_SEGMENT = 16
 """Tokens in a segment at the mode site when the config names none."""
+
+LOOK_EVERY = 64
+"""Steps between looks at tau from the host, each of which waits for the device."""
 
 UNSEEN = -1.0
 """Mean entropy of a row whose document has no finished segment yet."""
 
 
-class EntropyGate(BuiltinRouter[EntropyGateConfig]):
-    """choice = 1[H > mu + kappa * sigma], hard, without gradient (amor.md section 3).
+class EntropyGate(ThresholdRouter[EntropyGateConfig]):
+    """choice = 1[H > tau], hard, without gradient; tau = mu + kappa * sigma (amor.md section 3).
 
     At gate and halt H is read from the site's own input: run the block, or go one depth further, while the model is
     unsure. In training mu' and sigma' average in this call's lower median and unbiased standard deviation before the
@@ -32,18 +36,15 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
     entropy above tau. It trains under segment-random modes while ``observe`` fits mu and sigma to segment means.
     """
 
-    mu: Tensor
-    sigma: Tensor
     steps: Tensor
 
     def __init__(self, config: EntropyGateConfig, build: RouterBuild) -> None:
         segment = (config.segment or MODE_SEGMENT) if build.kind == "mode" else config.segment
         super().__init__(config, build, None if segment == 1 and build.kind != "mode" else segment)
-        self.register_buffer("mu", torch.tensor(config.mu_init))
-        self.register_buffer("sigma", torch.tensor(config.sigma_init))
         self.register_buffer("steps", torch.tensor(0))
         rate = config.running_share() if config.train_rate is None else config.train_rate
         self.train_shares = (1.0 - rate, rate)
+        self._commits, self._warned = 0, False
 
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None
@@ -52,13 +53,9 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
             return self._mode(context, state), state
         h_BT = context.entropy(h_BTD).detach()
         if not context.training:
-            return Decision(self._above(h_BT, self.mu, self.sigma)), state
+            return Decision(self.above(h_BT)), state
         statistics = summary(h_BT, context.counted_BT())
-        mu, sigma = self.updated(statistics)
-        return Decision(self._above(h_BT, mu, sigma), statistics=statistics), state
-
-    def _above(self, h: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
-        return (h > mu + self.config.kappa * sigma).to(torch.int64)
+        return Decision(self.above(h_BT, *self.updated(statistics)), statistics=statistics), state
 
     def updated(self, statistics: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(mu', sigma'): the running values with ``statistics`` averaged in; unchanged where nothing was counted."""
@@ -84,6 +81,20 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
         self.mu.copy_(mu)
         self.sigma.copy_(sigma)
         self.steps.add_(seen.any())
+        if self._commits % LOOK_EVERY == 0 and not self._warned:
+            self._warn_when_shut()
+        self._commits += 1
+
+    def _warn_when_shut(self) -> None:
+        tau = float(self.tau())
+        if tau >= 1.0:
+            self._warned = True
+            warnings.warn(
+                f"router 'entropy_gate' at {self.build.site!r}: tau is {tau:.3g}, but normalised entropy never exceeds 1, so "
+                f"nothing fires; lower kappa ({self.config.kappa:g}) or set tau_ceiling below 1.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     # The mode site
 
@@ -107,7 +118,7 @@ class EntropyGate(BuiltinRouter[EntropyGateConfig]):
             return Decision(torch.full_like(positions_BT, self.config.first_choice))
         last_B1 = state["last_B"][:, None]
         known_BT = (positions_BT >= self.segment) & (last_B1 != UNSEEN)
-        choice_BT = self._above(last_B1, self.mu, self.sigma).expand_as(positions_BT)
+        choice_BT = self.above(last_B1).expand_as(positions_BT)
         return Decision(torch.where(known_BT, choice_BT, self.config.first_choice))
 
     @torch.no_grad()

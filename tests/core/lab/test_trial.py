@@ -71,6 +71,16 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
     assert [from_json(json.loads(json.dumps(to_json(r)))) for r in records] == records
 
 
+def test_an_oracle_is_shown_the_labels_wherever_it_is_judged(job, genome, records_of):
+    one = job(genome(gate={"name": "oracle"}), phases=("train", "evaluate", "profile"), points=("own",))
+    records = records_of(one)
+    assert records[-1] == Finished("done")
+    (judged,), (measured,) = of(Evaluated, records), of(Profiled, records)
+    # Two queries in a row of twelve tokens; decoding runs over the last token of each row only.
+    assert judged.rates["0.1.0.gate"][1] == pytest.approx(2 / 12)
+    assert 0 < measured.rates["0.1.0.gate"][1] < 1
+
+
 def test_a_rungs_record_names_its_file_and_hash(job, records_of):
     one = job()
     for done in of(RungDone, records_of(one)):

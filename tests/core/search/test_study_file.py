@@ -139,6 +139,15 @@ def test_all_takes_what_is_registered_and_capable(toys: Registry) -> None:
     assert "failed to import" in setting.left_out[0]
 
 
+def test_what_sees_the_labels_is_never_searched(toys: Registry) -> None:
+    setting = resolve(StudyFile.read(study_data()), toys)
+    assert "oracle" not in setting.setting.routers
+    assert not setting.left_out
+    named = StudyFile.read(changed("space.routers", ["oracle"]))
+    with pytest.raises(MissingCapability, match="router 'oracle' looks at the labels"):
+        resolve(named, toys)
+
+
 def test_a_study_may_grow_but_not_change_what_it_measures() -> None:
     stored = StudyFile.read(study_data())
     StudyFile.read(study_data(search={"trials": 50}, space={"mixers": ["attention"]})).check_continues(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from copy import deepcopy
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from crossbreed.core.contracts.router import RouterBuild
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Shape, Work
 from crossbreed.plugins.routers.configs import EntropyGateConfig
-from crossbreed.plugins.routers.entropy_gate import EntropyGate, summary
+from crossbreed.plugins.routers.entropy_gate import LOOK_EVERY, EntropyGate, summary
 from tests.plugins.routers.pieces import context, entropies, positions_of
 
 PUBLISHED = {"momentum": 0.99, "warm_start": False}
@@ -141,6 +142,56 @@ class TestGate:
         assert (fresh.mu, fresh.sigma, fresh.steps) == (r.mu, r.sigma, r.steps)
         assert r.mu != 0.3
 
+    def test_a_fixed_threshold_stands_a_set_distance_above_the_running_median(self):
+        r = router(threshold="fixed", mu_init=0.5, sigma_init=0.2).double()
+        h_BT = noise(40, 50)
+        assert torch.equal(r(entropies(h_BT), context(40, 50), None)[0].choice_BT, (h_BT > 0.53).long())
+        trained, _ = r(entropies(h_BT), context(40, 50, phase="train"), None)
+        assert torch.equal(trained.choice_BT, (h_BT > h_BT.flatten().median() + 0.03).long())
+        # Nominally entropies are Gaussian with the initial deviation: P(z > 0.03 / 0.2).
+        assert EntropyGate.rates(r.config, "gate", 2)[1] == pytest.approx(0.4404, abs=1e-4)
+
+    def test_tau_above_one_is_warned_of_once_and_held_back_only_on_request(self):
+        h_BT = 0.9 + 0.09 * noise(20, 30)
+        c = context(20, 30, phase="train")
+        r = router(kappa=8.0)
+        with pytest.warns(
+            RuntimeWarning, match=r"'0\.0\.gate': tau is 1\.\d+.*nothing fires; lower kappa \(8\)"
+        ):
+            r.after_step([r(entropies(h_BT.float()), c, None)[0].statistics])
+        assert r.tau() > 1
+        assert r(entropies(torch.ones(1, 9)), context(1, 9), None)[0].choice_BT.sum() == 0
+        held = router(kappa=8.0, tau_ceiling=0.95)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(2 * LOOK_EVERY):
+                for each in (r, held):
+                    each.after_step([each(entropies(h_BT.float()), c, None)[0].statistics])
+        assert held.tau() == pytest.approx(0.95)
+        assert torch.equal(
+            held(entropies(h_BT), context(20, 30), None)[0].choice_BT, (h_BT > held.tau()).long()
+        )
+
+    def test_a_threshold_that_rises_past_one_later_is_noticed(self):
+        r = router(kappa=1.0)
+        calm, wild = (torch.tensor([[m - s, m, m + s] * 9]) for m, s in ((0.3, 0.01), (0.95, 0.3)))
+
+        def train():
+            for h_BT in [calm] * 3 + [wild] * LOOK_EVERY:
+                r.after_step([r(entropies(h_BT), context(1, 27, phase="train"), None)[0].statistics])
+
+        with pytest.warns(RuntimeWarning, match="nothing fires"):
+            train()
+
+    def test_a_closed_recorder_decides_the_same_and_leaves_nothing_behind(self):
+        r = router(**PUBLISHED).double()
+        h_BTD = entropies(noise(3, 7))
+        first, again = (
+            r(h_BTD, context(3, 7, phase="train", recorder=Recorder(open=o)), None)[0] for o in (True, False)
+        )
+        assert torch.equal(first.choice_BT, again.choice_BT)
+        assert (r.mu.item(), r.steps.item()) == (pytest.approx(0.3), 0)
+
     def test_no_gradient_flows_through_the_gate(self):
         h_BTD = entropies(noise(2, 5)).requires_grad_()
         decision, _ = router().double()(h_BTD, context(2, 5, phase="train"), None)
@@ -162,7 +213,15 @@ class TestGate:
 
     @pytest.mark.parametrize(
         "settings",
-        [{"momentum": 1.0}, {"segment": 0}, {"mu_init": 1.5}, {"kappa": math.inf}, {"first_choice": 2}],
+        [
+            {"momentum": 1.0},
+            {"segment": 0},
+            {"mu_init": 1.5},
+            {"kappa": math.inf},
+            {"first_choice": 2},
+            {"tau_ceiling": 1.0},
+            {"threshold": "mean"},
+        ],
     )
     def test_settings_out_of_range_are_refused(self, settings):
         with pytest.raises(ValueError, match=next(iter(settings))):
