@@ -8,6 +8,7 @@ import torch
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Host
 from crossbreed.core.model.language_model import LanguageModel
+from tests.support.passes import loud_model
 
 
 @pytest.fixture(scope="session")
@@ -18,15 +19,7 @@ def builtins():
 @pytest.fixture
 def build(builtins):
     def make(architecture: Architecture, seed: int = 0) -> LanguageModel:
-        """A float64 model with larger weights than usual, so that tokens differ and zero-initialised parts speak."""
-        model = LanguageModel(architecture, builtins, seed=seed).double()
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.add_(0.1 * noise)
-            model.embedding.weight.mul_(8)
-        return model.eval()
+        return loud_model(architecture, builtins, seed)
 
     return make
 

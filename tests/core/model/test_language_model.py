@@ -11,25 +11,9 @@ import torch
 from crossbreed.core.contracts.task import IGNORE, Batch
 from crossbreed.core.model.language_model import LanguageModel
 from tests.support.genomes import GENOMES
-from tests.support.passes import whole_pass
+from tests.support.passes import pieces, whole_pass
 
 ALL = pytest.mark.parametrize("name", GENOMES)
-
-
-def pieces(model, tokens_BT, sizes, forced=None, **context):
-    """The pass cut into pieces of the given sizes, one-token pieces as decode."""
-    state = model.init_state(tokens_BT.shape[0])
-    outputs, start = [], 0
-    for size in sizes:
-        piece = tokens_BT[:, start : start + size]
-        cut = {site: choice[:, start : start + size] for site, choice in (forced or {}).items()}
-        at = model.context(
-            piece, phase="decode" if size == 1 else "prefill", state=state, forced=cut, **context
-        )
-        h_BTD, state = model(piece, at, state)
-        outputs.append(h_BTD)
-        start += size
-    return torch.cat(outputs, dim=1), state
 
 
 @ALL
