@@ -245,15 +245,23 @@ def parse(cls: type[M], data: Any, where: str) -> M:
 
 
 def _sentences(cls: type[BaseModel], where: str, items: list[Any]) -> list[str]:
-    """One sentence per broken field; a required key that an unknown one resembles is that key misspelt, said once."""
+    """One sentence per broken field; a required key that an unknown one resembles is that key misspelt, said once.
+
+    A list whose items are wrong is not called too short as well.
+    """
     unknown = [item for item in items if item["type"] == "extra_forbidden"]
     others = [
         item
         for item in items
         if item["type"] != "extra_forbidden"
         and not (item["type"] == "missing" and any(_resembles(u["loc"], item["loc"]) for u in unknown))
+        and not (item["type"] == "too_short" and any(_inside(o["loc"], item["loc"]) for o in items))
     ]
     return [_sentence(cls, where, item) for item in (*unknown, *others)]
+
+
+def _inside(deeper: tuple[Any, ...], path: tuple[Any, ...]) -> bool:
+    return len(deeper) > len(path) and deeper[: len(path)] == path
 
 
 def _resembles(found: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:

@@ -22,7 +22,7 @@ class MixerCapabilities:
 
     axis:        what it mixes.
     reader:      it offers a reader that a multi-mixer can hold.
-    head_sizes:  legal head sizes, or None for any.
+    head_sizes:  legal values of the settings ``head_size``, ``key_size`` and ``value_size``, or None for any.
     dtypes:      activation dtypes it runs in.
     packing:     it keeps documents packed into one row apart.
     causal:      no output depends on a later token.

@@ -9,6 +9,9 @@ from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError, MissingCapability
 
+HEAD_SIZES = ("head_size", "key_size", "value_size")
+"""Settings that a mixer's legal head sizes are about."""
+
 
 def check(architecture: genome.Architecture, parts: Parts) -> None:
     """Raise one clear error for the first thing that cannot work; allocates nothing.
@@ -16,11 +19,7 @@ def check(architecture: genome.Architecture, parts: Parts) -> None:
     UnknownName for a missing plugin, ConfigError for a setting, MissingCapability for a part in the wrong place.
     """
     for (s, b, i), sublayer in architecture.sublayers():
-        parts.config("mixer", sublayer.mixer, sublayer.params)
-        if not parts.descriptor("mixer", sublayer.mixer).capabilities.causal:
-            raise MissingCapability(
-                f"mixer {sublayer.mixer!r} at {s}.{b}.{i} is not causal; a language model needs causal mixers"
-            )
+        _check_mixer(sublayer, f"{s}.{b}.{i}", parts)
     for stage in architecture.stages:
         parts.config("depth", stage.depth.name, stage.depth.params)
     _check_modes(architecture)
@@ -36,6 +35,32 @@ def mode_readers(architecture: genome.Architecture) -> list[str]:
         if len(readers) > 1:
             return [r if isinstance(r, str) else str(r["name"]) for r in readers]
     return []
+
+
+def _check_mixer(sublayer: genome.Sublayer, where: str, parts: Parts) -> None:
+    config = parts.config("mixer", sublayer.mixer, sublayer.params)
+    able = parts.descriptor("mixer", sublayer.mixer).capabilities
+    name = f"mixer {sublayer.mixer!r} at {where}"
+    if not able.causal:
+        raise MissingCapability(f"{name} is not causal; a language model needs causal mixers")
+    _check_head_sizes(config, able.head_sizes, name)
+    for reader in getattr(config, "readers", ()):
+        descriptor = parts.descriptor("mixer", reader.name)
+        if descriptor.reader is None or descriptor.reader_config is None:
+            readers = [m for m in parts.names("mixer") if parts.descriptor("mixer", m).reader is not None]
+            raise MissingCapability(
+                f"{name} lists the reader {reader.name!r}, but that mixer offers no reader; these do: {', '.join(readers)}"
+            )
+        genome.parse(descriptor.reader_config, reader.params, f"reader {reader.name!r} of {name}")
+        _check_head_sizes(config, descriptor.capabilities.head_sizes, f"reader {reader.name!r} of {name}")
+
+
+def _check_head_sizes(config: object, legal: tuple[int, ...] | None, name: str) -> None:
+    for setting in HEAD_SIZES:
+        size = getattr(config, setting, None)
+        if legal is not None and size is not None and size not in legal:
+            allowed = ", ".join(map(str, legal))
+            raise MissingCapability(f"{name} cannot run {setting} {size}; it runs {allowed}")
 
 
 def _routers(architecture: genome.Architecture) -> Iterator[tuple[str, SiteKind, genome.Router]]:
@@ -77,6 +102,10 @@ def _check_router(router: genome.Router, where: str, kind: SiteKind, choices: in
         raise MissingCapability(
             f"{name} declares both feedback and gradient; feedback cannot be differentiated"
         )
-    schedule = parts.factory("router", router.name).schedule(config)
+    cls = parts.factory("router", router.name)
+    shares = cls.rates(config, kind, choices)
+    if len(shares) != choices:
+        raise ConfigError(f"{name} has rates for {len(shares)} choices, but the site has {choices}")
+    schedule = cls.schedule(config)
     if schedule is not None:
         schedule.check(choices, f"the schedule of {name}")
