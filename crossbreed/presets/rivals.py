@@ -19,6 +19,8 @@ RANDOM = Router(name="segment_random", params={"segment": 1, "probability": RATE
 SEGMENT_RANDOM = Router(name="segment_random", params={"segment": SEGMENT, "probability": RATE})
 LEARNED = Router(name="learned", params={"target_rate": RATE, "loss_weight": 0.1})
 """Gates at AMOR's rate: drawn for each token, drawn for each segment, and linear with the loss of section 10, point 20."""
+ORACLE = Router(name="oracle")
+"""The gate that knows which positions are scored; its rate is the task's."""
 
 
 def transformer(sizes: AmorSizes, like: Backbone = "gdn") -> Architecture:
@@ -119,6 +121,7 @@ OF_BACKBONE: dict[str, tuple[str, Callable[[AmorSizes, Backbone], Architecture]]
     "random": ("AMOR over {} with gates drawn for each token", partial(gated, gate=RANDOM)),
     "segment-random": ("AMOR over {} with gates drawn for each segment", partial(gated, gate=SEGMENT_RANDOM)),
     "learned": ("AMOR over {} with learned gates held at its rate", partial(gated, gate=LEARNED)),
+    "oracle": ("AMOR over {} with gates that know the scored positions", partial(gated, gate=ORACLE)),
 }
 """Name -> (summary, builder) of the rivals that exist for each backbone."""
 
