@@ -33,6 +33,18 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class TokenClasses:
+    """Kinds of positions, for reports that tell them apart (router analytics).
+
+    names:    of the kinds; the same for every batch of a task.
+    class_BT: int64, the number of each position's name.
+    """
+
+    names: tuple[str, ...]
+    class_BT: Tensor
+
+
+@dataclass(frozen=True)
 class Score:
     """What the task is judged by: a name, a direction, and the best reachable value or None."""
 
@@ -98,6 +110,10 @@ class Task:
     def evaluation_hash(self) -> str:
         """SHA-256 (hex) over all evaluation items."""
         raise NotImplementedError(f"{type(self).__name__} must define evaluation_hash()")
+
+    def classes(self, batch: Batch) -> TokenClasses:
+        """What kind of token stands at each position; unless a task says more, whether it is scored."""
+        return TokenClasses(("unscored", "scored"), (batch.labels_BT != IGNORE).long())
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """The score under its name, and any companions (bits per byte ...), from the sums of an evaluation."""

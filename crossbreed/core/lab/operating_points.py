@@ -133,9 +133,10 @@ def realised_rates(recorders: Iterable[Recorder]) -> Rates:
             if site.rpartition(".")[2] in SITE_KINDS and "counts" in statistics:
                 seen_N = statistics["counts"]
                 counts[site] = counts[site] + seen_N if site in counts else seen_N
-    rates = {}
-    for site, counts_N in sorted(counts.items()):
-        numbers = counts_N.tolist()
-        asked = sum(numbers)
-        rates[site] = tuple(n / asked for n in numbers) if asked else (1.0,) + (0.0,) * (len(numbers) - 1)
-    return rates
+    return {site: realised_shares(counts_N.tolist()) for site, counts_N in sorted(counts.items())}
+
+
+def realised_shares(counts: Sequence[int]) -> tuple[float, ...]:
+    """Share of each choice among asked tokens; choice 0's is 1 where none was asked."""
+    asked = sum(counts)
+    return tuple(n / asked for n in counts) if asked else (1.0,) + (0.0,) * (len(counts) - 1)

@@ -197,6 +197,11 @@ class LanguageModel(nn.Module):
         for stage in self._stages():
             yield from stage.routed_sites()
 
+    def mixer_sites(self) -> Iterator[list[str]]:
+        """For every mixer module the sites it runs at, one for each depth that uses its weights."""
+        for stage in self._stages():
+            yield from (sites for _, sites in stage.mixer_sites())
+
     def sites(self) -> dict[str, Site]:
         """Decision sites by name without depth, one each (``"mode"``, ``"stage.block.gate"``, ``"stage.halt"``)."""
         return {site.name: site.site() for site in self.routed_sites()}

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crossbreed.core.contracts.task import IGNORE, Batch, Score, Task, Totals
+from crossbreed.core.contracts.task import IGNORE, Batch, Score, Task, TokenClasses, Totals
 from crossbreed.plugins.tasks.configs import RecallConfig
 from crossbreed.plugins.tasks.counter import digest, generator, row_hashes
 from crossbreed.plugins.tasks.scores import Overlap, accuracy
@@ -73,6 +73,12 @@ class Recall(Task):
         keys_BP, values_BP = tokens_BT[:, 0:context:2], tokens_BT[:, 1:context:2]
         hits_BTP = tokens_BT[:, :, None] == keys_BP[:, None, :]
         return (hits_BTP * values_BP[:, None, :]).sum(-1)
+
+    def classes(self, batch: Batch) -> TokenClasses:
+        """Keys and values at a row's start, then fillers and queries; an answer is due at its query's own position."""
+        at_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
+        pair_T = torch.where(at_T < 2 * self.config.pairs, at_T % 2, 2)
+        return TokenClasses(("key", "value", "filler", "query"), pair_T + (batch.labels_BT != IGNORE))
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         return accuracy("recall", totals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -11,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from crossbreed.core.contracts.task import Batch, Score, Task, Totals
+from crossbreed.core.contracts.task import Batch, Score, Task, TokenClasses, Totals
 from crossbreed.core.errors import ConfigError
 from crossbreed.plugins.tasks.configs import BytesConfig
 from crossbreed.plugins.tasks.counter import digest, generator
@@ -22,6 +24,13 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 VOCAB = 256
+KINDS = {
+    "letter": string.ascii_letters,
+    "digit": string.digits,
+    "space": string.whitespace,
+    "punctuation": string.punctuation,
+}
+"""Classes of ASCII bytes; all others (control codes, parts of longer UTF-8 characters) are ``other``."""
 
 
 class TextBytes(Task):
@@ -85,6 +94,10 @@ class TextBytes(Task):
     def evaluation_hash(self) -> str:
         return digest([self._rows(self._windows)])
 
+    def classes(self, batch: Batch) -> TokenClasses:
+        """The kind of byte that is read at each position."""
+        return TokenClasses((*KINDS, "other"), _byte_classes().to(batch.tokens_BT.device)[batch.tokens_BT])
+
     def metrics(self, totals: Totals) -> dict[str, float]:
         found = accuracy("bytes", totals)
         return {**found, "bits_per_byte": found["loss_nats"] / math.log(2)}
@@ -104,6 +117,14 @@ class TextBytes(Task):
     @cached_property
     def _offsets(self) -> Ints:
         return np.arange(self.config.length + 1)
+
+
+def _byte_classes() -> Tensor:
+    """int64 class of each byte value, in the order of ``KINDS``, then ``other``."""
+    class_V = torch.full((VOCAB,), len(KINDS))
+    for number, characters in enumerate(KINDS.values()):
+        class_V[list(characters.encode())] = number
+    return class_V
 
 
 def split(text: Bytes, config: BytesConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

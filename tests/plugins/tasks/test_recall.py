@@ -204,3 +204,18 @@ def test_distinct_rows_are_counted_exactly_where_they_can_be_listed():
     c = RecallConfig(vocab=6, pairs=2, length=8, queries=1, fillers=2, eval_items=1)
     found = {tuple(row) for row in Recall(c)._draw(np.random.default_rng(0), 20_000).tokens.tolist()}
     assert len(found) == c.distinct_rows() == 2 * 2**2 * 4 * 2 * 2**3
+
+
+def test_positions_are_keys_values_fillers_or_queries():
+    t = task(vocab=12, pairs=2, length=10, fillers=4, eval_items=64)
+    batch = next(t.evaluation(64))
+    found = t.classes(batch)
+    assert found.names == ("key", "value", "filler", "query")
+    for tokens, labels, classes in zip(
+        batch.tokens_BT.tolist(), batch.labels_BT.tolist(), found.class_BT.tolist(), strict=True
+    ):
+        assert classes[:4] == [0, 1, 0, 1]
+        assert classes[4:] == [2 if label == IGNORE else 3 for label in labels[4:]]
+        # Token ids tell the same: fillers are below 4, and a query repeats one of the row's keys.
+        for token, kind in zip(tokens[4:], classes[4:], strict=True):
+            assert (token < 4) == (kind == 2)

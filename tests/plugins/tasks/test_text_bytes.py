@@ -180,3 +180,16 @@ def test_an_empty_folder_is_refused(tmp_path):
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         BytesConfig(path="x", **settings)
+
+
+def test_bytes_are_told_apart_by_what_is_read(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("aZ 7,\té\x01" * 40, encoding="utf-8")
+    t = task(path, length=9, eval_items=1)
+    batch = next(t.evaluation(1))
+    found = t.classes(batch)
+    names = {ord("a"): "letter", ord("Z"): "letter", ord("7"): "digit", ord(","): "punctuation"}
+    names |= {ord(" "): "space", ord("\t"): "space", 0xC3: "other", 0xA9: "other", 1: "other"}
+    seen = [found.names[n] for n in found.class_BT[0].tolist()]
+    assert seen == [names[byte] for byte in batch.tokens_BT[0].tolist()]
+    assert set(seen) == set(found.names)
