@@ -12,7 +12,7 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.delta_rule import gated_delta_rule, l2_norm
 from crossbreed.plugins.mixers.accounting import chunk_issued, mean_in_chunk, recurrent_bytes
 from crossbreed.plugins.mixers.configs import DeltaSettings
-from crossbreed.plugins.mixers.reading import masked, read_mask, spread, starts
+from crossbreed.plugins.mixers.reading import masked, read_mask, spread, starts, traced
 from crossbreed.plugins.mixers.ssd_reader import (
     INIT_STD,
     initial_decays,
@@ -59,6 +59,8 @@ class DeltaReader(Reader, nn.Module):
         a_BTH, b_BTH = self.ab_proj(x_BTD).to(wide).chunk(2, -1)
         log_decay_BTH = F.softplus(a_BTH + self.dt_bias.to(wide)) * -self.A_log.to(wide).exp()
         beta_BTH = b_BTH.sigmoid()
+        trace_BT = traced(self.config, read_BT)
+        log_decay_BTH, beta_BTH = masked(log_decay_BTH, trace_BT), masked(beta_BTH, trace_BT)
         old_BHKV, reset_BT = starts(context, None if state is None else state["S"])
         if old_BHKV is not None and context.phase == "decode":
             if reset_BT is not None:

@@ -17,6 +17,8 @@ from crossbreed.core.contracts.mixer import HeadShape, State, StateSpec
 
 EMPTY = -1
 """Document number of an empty slot and of an invalid token; no query carries it."""
+NEVER = torch.iinfo(torch.int32).max
+"""Position of a token that left no trace; no query comes after it."""
 
 
 def specs(heads: HeadShape) -> tuple[StateSpec, ...]:
@@ -63,6 +65,12 @@ def document_numbers(state: State | None, context: Context) -> Tensor:
     return number_BT if context.valid_BT is None else number_BT.masked_fill(~context.valid_BT, EMPTY)
 
 
+def traced_positions(context: Context, trace_BT: Tensor | None) -> Tensor:
+    """Positions as queries must see them: NEVER where a token leaves no trace (None: all leave one)."""
+    positions_BT = context.positions_BT
+    return positions_BT if trace_BT is None else positions_BT.masked_fill(~trace_BT, NEVER)
+
+
 def visible(
     document_BT: Tensor, position_BT: Tensor, document_BS: Tensor, position_BS: Tensor, window: int | None
 ) -> Tensor:
@@ -85,10 +93,12 @@ def write(
     document_BT: Tensor,
     context: Context,
     window: int | None,
+    trace_BT: Tensor | None = None,
 ) -> State:
     """The cache after a piece. Without gradients the slots are written in place, as long as they have room.
 
-    Only tokens a later query may see are kept: those of each row's last document, inside the window.
+    Only tokens a later query may see are kept: those of each row's last document, inside the window. Tokens outside
+    ``trace_BT`` keep their slots, but no query sees them.
     """
     T = k_BTGK.shape[1]
     length = int(state["length"]) + T
@@ -96,7 +106,8 @@ def write(
     position_BT = context.positions_BT.to(torch.int32)
     slot_BT = context.positions_BT if window is None else context.positions_BT % window
     row_BT = torch.arange(slot_BT.shape[0], device=slot_BT.device).unsqueeze(1).expand_as(slot_BT)
-    new = {"k": k_BTGK, "v": v_BTGV, "document": document_BT, "position": position_BT}
+    seen_BT = traced_positions(context, trace_BT).to(torch.int32)
+    new = {"k": k_BTGK, "v": v_BTGV, "document": document_BT, "position": seen_BT}
     index: tuple[Tensor, ...] = (row_BT, slot_BT)
     keep_BT = _kept(document_BT, position_BT, context, window, T)
     if keep_BT is not None:

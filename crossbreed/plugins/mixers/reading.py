@@ -7,6 +7,7 @@ from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.errors import MissingCapability
+from crossbreed.plugins.mixers.configs.readers import ReaderSettings
 
 
 def read_mask(read_BT: Tensor | None, context: Context) -> Tensor | None:
@@ -21,6 +22,11 @@ def masked(x: Tensor, read_BT: Tensor | None) -> Tensor:
     return (
         x if read_BT is None else x.masked_fill(~read_BT.reshape(*read_BT.shape, *(1,) * (x.dim() - 2)), 0.0)
     )
+
+
+def traced(settings: ReaderSettings, read_BT: Tensor | None) -> Tensor | None:
+    """bool: tokens that leave a trace in a reader's state, or None when all that are valid do."""
+    return None if settings.writes == "always" else read_BT
 
 
 def rows_that_read(read_BT: Tensor) -> Tensor:

@@ -13,10 +13,11 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.attention import attention
+from crossbreed.core.ops.delta_rule import l2_norm
 from crossbreed.plugins.mixers import kv_cache
 from crossbreed.plugins.mixers.accounting import mean_visible
 from crossbreed.plugins.mixers.configs import SoftmaxSettings
-from crossbreed.plugins.mixers.reading import masked, read_mask, rows_that_read, spread
+from crossbreed.plugins.mixers.reading import masked, read_mask, rows_that_read, spread, traced
 
 NORM_EPS = 1e-6
 
@@ -48,41 +49,54 @@ class SoftmaxReader(Reader, nn.Module):
                 q_BTHK.dtype
             )
             k_BTGK = F.rms_norm(k_BTGK, k_BTGK.shape[-1:], eps=NORM_EPS)
+        if self.config.l2_norm == "qk":
+            q_BTHK = l2_norm(q_BTHK)
+        if self.config.l2_norm != "none":
+            k_BTGK = l2_norm(k_BTGK)
         read_BT = read_mask(read_BT, context)
+        trace_BT = traced(self.config, read_BT)
         if state is None:
-            return masked(self._fresh(q_BTHK, k_BTGK, v_BTHV, None, context), read_BT), None
+            return masked(self._fresh(q_BTHK, k_BTGK, v_BTHV, None, context, trace_BT), read_BT), None
         window = self.config.window
         document_BT = kv_cache.document_numbers(state, context)
         if context.phase == "decode" and read_BT is not None:
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window)
+            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
             return self._rows(written, q_BTHK, document_BT, context, read_BT), written
         if not int(state["length"]):
-            o_BTHV = self._fresh(q_BTHK, k_BTGK, v_BTHV, document_BT, context)
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window)
+            o_BTHV = self._fresh(q_BTHK, k_BTGK, v_BTHV, document_BT, context, trace_BT)
+            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
         elif q_BTHK.shape[1] == 1 or (window is None and context.document_BT is None):
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window)
+            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
             slots = kv_cache.used(written, window)
             o_BTHV = self._over(slots, q_BTHK, document_BT, context.positions_BT)
         else:
             # Some query of this piece may see a slot that a later token of it overwrites: read before writing.
-            new = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": context.positions_BT}
+            position_BT = kv_cache.traced_positions(context, trace_BT)
+            new = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": position_BT}
             slots = {
                 name: torch.cat((old.to(new[name].dtype), new[name]), 1)
                 for name, old in kv_cache.used(state, window).items()
             }
             o_BTHV = self._over(slots, q_BTHK, document_BT, context.positions_BT)
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window)
+            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
         return masked(o_BTHV, read_BT), written
 
     def _fresh(
-        self, q_BTHK: Tensor, k_BTGK: Tensor, v_BTHV: Tensor, document_BT: Tensor | None, context: Context
+        self,
+        q_BTHK: Tensor,
+        k_BTGK: Tensor,
+        v_BTHV: Tensor,
+        document_BT: Tensor | None,
+        context: Context,
+        trace_BT: Tensor | None,
     ) -> Tensor:
         """Attention inside a piece that nothing precedes."""
-        if context.document_BT is None:
+        if context.document_BT is None and trace_BT is None:
             return self._attend(q_BTHK, k_BTGK, v_BTHV, window=self.config.window)
         if document_BT is None:
             document_BT = kv_cache.document_numbers(None, context)
-        slots = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": context.positions_BT}
+        position_BT = kv_cache.traced_positions(context, trace_BT)
+        slots = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": position_BT}
         return self._over(slots, q_BTHK, document_BT, context.positions_BT)
 
     def _over(self, slots: State, q_BTHK: Tensor, document_BT: Tensor, position_BT: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from crossbreed.plugins.mixers.reading import (
     rows_that_read,
     spread,
     starts,
+    traced,
 )
 
 CHUNK = 32
@@ -56,6 +57,8 @@ class SsdReader(Reader, nn.Module):
         v_BTHV = spread(v_BTHV, self.heads.heads)
         wide = torch.promote_types(v_BTHV.dtype, torch.float32)
         dt_BTH = F.softplus(self.dt_proj(x_BTD).to(wide) + self.dt_bias.to(wide))
+        # Without a step a token neither writes nor lets the state decay.
+        dt_BTH = masked(dt_BTH, traced(self.config, read_BT))
         log_decay_BTH = dt_BTH * -self.A_log.to(wide).exp()
         old_BHKV, reset_BT = starts(context, None if state is None else state["S"])
         if old_BHKV is not None and context.phase == "decode":

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from crossbreed.plugins.mixers.configs.common import Config
 
 
-class SoftmaxSettings(Config):
+class ReaderSettings(Config):
+    """What every reader's settings hold."""
+
+    writes: Literal["always", "when_read"] = Field(
+        default="always",
+        description="Every token is written, as the rule says; when_read is the control that breaks it: a token this "
+        "reader does not read leaves no trace in its state. Charged as always, since the work is done and then masked.",
+    )
+
+
+class SoftmaxSettings(ReaderSettings):
     """Softmax attention over cached keys and values."""
 
     window: int | None = Field(
@@ -17,12 +29,17 @@ class SoftmaxSettings(Config):
         default=False,
         description="RMS-normalise queries and keys, with a gain per head; off as in Llama and Oryx.",
     )
+    l2_norm: Literal["none", "k", "qk"] = Field(
+        default="none",
+        description="L2-normalise keys, or queries too, as the delta rule does; off, since on attention it is harmful "
+        "(Oryx, table 7). The scale stays as it is.",
+    )
     scale: float | None = Field(
         default=None, gt=0, description="Factor on the scores; None is 1/sqrt(head size), the usual one."
     )
 
 
-class DecaySettings(Config):
+class DecaySettings(ReaderSettings):
     """How the decays of a recurrence start."""
 
     dt_min: float = Field(default=1e-3, gt=0, description="Smallest initial time step (Mamba-2's value).")
