@@ -8,7 +8,7 @@ exactly and recurrences in chunk form at a chunk of 64; ``executed`` FLOPs count
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 Phase = Literal["train", "prefill", "decode"]
@@ -32,24 +32,44 @@ class Shape(NamedTuple):
         return DTYPE_BYTES[self.dtype]
 
     @property
+    def wide_bytes(self) -> int:
+        """Of a number in the residual stream, a recurrent state or a weight being trained: float32 at least."""
+        return max(4, DTYPE_BYTES[self.dtype])
+
+    @property
     def mean_context(self) -> float:
         """Keys a causal query sees: (T+1)/2 averaged over a sequence, T for the marginal decoded token."""
         return float(self.tokens) if self.phase == "decode" else (self.tokens + 1) / 2
 
 
 class Work(NamedTuple):
-    """FLOPs per token of one piece of work; ``training`` is forward plus backward."""
+    """One piece of work, per token. ``training`` is forward plus backward; ``executed`` is what the reference path issues.
+
+    weights:             stored numbers that the work multiplies with, read from memory for each decoded token.
+    state_traffic_bytes: state read and written for one decoded token.
+    kept_bytes:          what a training pass keeps of one token for the backward pass.
+    """
 
     forward: float = 0.0
     training: float = 0.0
     executed_forward: float = 0.0
     executed_training: float = 0.0
+    weights: float = 0.0
+    state_traffic_bytes: float = 0.0
+    kept_bytes: float = 0.0
 
     @staticmethod
-    def product(flops: float, executed: float | None = None) -> Work:
+    def product(
+        flops: float,
+        executed: float | None = None,
+        *,
+        weights: float = 0.0,
+        state_traffic_bytes: float = 0.0,
+        kept_bytes: float = 0.0,
+    ) -> Work:
         """A chain of matrix products: the backward pass issues two products for each forward one."""
         executed = flops if executed is None else executed
-        return Work(flops, 3 * flops, executed, 3 * executed)
+        return Work(flops, 3 * flops, executed, 3 * executed, weights, state_traffic_bytes, kept_bytes)
 
     def plus(self, other: Work) -> Work:
         return Work(*(a + b for a, b in zip(self, other, strict=True)))
@@ -67,7 +87,6 @@ class Cost(NamedTuple):
     small_parameters: of these, tensors that published sizes leave out: convolutions, decays and gates of a recurrence, gains.
     state_bytes:   sequence-scoped state of ONE sequence after ``shape.tokens`` tokens, as in the real state object.
     scratch_bytes: pass-scoped state of one token in flight.
-    state_traffic_bytes: state read and written for one decoded token when it is read.
     """
 
     write: Work = Work()
@@ -76,15 +95,15 @@ class Cost(NamedTuple):
     active_parameters: int = 0
     state_bytes: float = 0.0
     scratch_bytes: float = 0.0
-    state_traffic_bytes: float = 0.0
     small_parameters: int = 0
 
 
-@dataclass(frozen=True)
-class Part:
-    """One line of a ledger: a component, how many tokens in a hundred pay its reads, and its share of the cost.
+class Part(NamedTuple):
+    """One line of a ledger: a component at its site, and what the whole model's use of it costs (all repeats).
 
-    ``flops`` fields are per token, for the whole model's use of this part (all repeats). ``small_parameters``: see ``Cost``.
+    rates:        share of tokens that pay its reads in decode, one number a reader.
+    weight_reads: weights that one pass over a piece reads, each once a run.
+    Other fields are those of the ledger; ``small_parameters``: see ``Cost``.
     """
 
     site: str
@@ -92,11 +111,38 @@ class Part:
     rates: tuple[float, ...]
     parameters: int
     active_parameters: int
-    training_flops_per_token: float
-    prefill_flops_per_token: float
-    decode_flops_per_token: float
-    state_bytes: float
+    weight_reads: int
+    training_flops_per_token: float = 0.0
+    prefill_flops_per_token: float = 0.0
+    decode_flops_per_token: float = 0.0
+    executed_training_flops_per_token: float = 0.0
+    executed_prefill_flops_per_token: float = 0.0
+    executed_decode_flops_per_token: float = 0.0
+    decode_traffic_bytes_per_token: float = 0.0
+    kept_bytes_per_token: float = 0.0
+    state_bytes: float = 0.0
     small_parameters: int = 0
+
+
+Section = tuple[str, tuple[Part, ...]]
+"""A site and its lines. Equal blocks share one tuple of lines, whose sites are relative to theirs."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted times of one cost model on one device; alone on it, in the ledger's shape and dtype.
+
+    seconds_per_token: by phase (train, prefill, decode), at the shape's batch: seconds of a step over all its tokens.
+    part_seconds_per_token: the same by site and phase, for models that predict parts.
+    relative_error: by phase, the median of |predicted / measured - 1| on profiles held out of the fit; absent where no
+                    measurement was seen.
+    """
+
+    model: str
+    device: str
+    seconds_per_token: dict[str, float]
+    part_seconds_per_token: dict[str, dict[str, float]] = field(default_factory=dict)
+    relative_error: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,6 +151,10 @@ class Ledger:
 
     Counts are numbers, ``*_bytes`` bytes, ``*_flops_per_token`` algorithmic FLOPs a token, ``executed_*`` executed ones.
     ``rates`` maps each routed site to the share of asked tokens per choice (nominal, unless ``realised``).
+
+    training_peak_bytes: the most memory that one training step of ``batch`` x ``tokens`` holds (see ``docs/ledger.md``).
+    kept_bytes_per_token: activations that autograd keeps of one token between forward and backward pass.
+    decode_traffic_bytes_per_token: weights and state moved for one decoded token of one sequence.
     """
 
     tokens: int
@@ -124,14 +174,27 @@ class Ledger:
     state_bytes: float
     scratch_bytes: float
     memory_bytes: float
+    training_peak_bytes: float
+    kept_bytes_per_token: float
     decode_traffic_bytes_per_token: float
     rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     realised: bool = False
-    parts: tuple[Part, ...] = ()
+    sections: tuple[Section, ...] = ()
+    prediction: Prediction | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All lines, each at its own site."""
+        return tuple(line._replace(site=site + line.site) for site, lines in self.sections for line in lines)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        plain = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("sections", "prediction")
+        }
+        plain["parts"] = [part._asdict() for part in self.parts]
+        plain["prediction"] = None if self.prediction is None else asdict(self.prediction)
+        return plain
 
     def quantity(self, name: str) -> float:
         """The value of a budgetable quantity (see QUANTITIES)."""
@@ -147,5 +210,6 @@ QUANTITIES: dict[str, str] = {
     "non_embedding_parameters": "stored weights without the token embedding and an untied head",
     "state_bytes": "decode state of one sequence at the budget's length, bytes",
     "memory_bytes": "weights plus decode state of one sequence at the budget's length, bytes",
+    "training_peak_bytes": "weights, gradients, optimiser moments and kept activations of a step at the budget's batch, bytes",
 }
 """Quantities a budget may match or cap, with their convention."""

@@ -48,7 +48,7 @@ def unit(problem: Problem, stuck: int, residual: float) -> str:
 def fixed_parts(problem: Problem, point: Point, ledger: Ledger, stuck: int) -> str:
     """The parts of a model that hold a quantity up and that no free dimension moves."""
     quantity = problem.rules[stuck].quantity
-    if quantity not in Part.__dataclass_fields__:
+    if quantity not in Part._fields:
         return ""
     amounts = {(p.site, p.name): getattr(p, quantity) for p in ledger.parts}
     for axis in range(len(point)):

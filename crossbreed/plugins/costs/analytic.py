@@ -8,6 +8,7 @@ those of one piece; a feedback router that evaluates segment by segment issues s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -29,13 +30,13 @@ from crossbreed.plugins.costs.bill import (
     check_shares,
     check_sites,
     ends,
-    moved,
+    norm_kept,
     norms,
-    pick,
     router_bill,
     share,
     total,
 )
+from crossbreed.plugins.costs.training_memory import block_kept, training_peak
 
 MEMO_LIMIT = 100_000
 """Remembered parts; a search that fills the memo starts it over."""
@@ -57,12 +58,32 @@ class Runs(NamedTuple):
 
 
 class At(NamedTuple):
-    """What surrounds a block: its stage's runs, the share of tokens alive at each depth, the mode, and the place."""
+    """What surrounds a block: its stage's runs, the share of tokens alive at each depth, the mode, and the place.
+
+    ``soft``: a halt weights what the stage's blocks write, in training.
+    """
 
     runs: Runs
     alive: tuple[Triple, ...]
+    soft: bool
     mode: Mode | None
     place: Place
+
+
+class Routed(NamedTuple):
+    """A router at a site: nominal shares, those in training where they are others, soft weights or not, and its cost."""
+
+    nominal: Shares
+    training: Shares | None
+    gradient: bool
+    costs: PerPhase
+
+
+class Gate(NamedTuple):
+    """A block's gate: its shares at each run, and what is known of its router."""
+
+    shares: tuple[Shares, ...]
+    routed: Routed
 
 
 class Analytic(CostModel):
@@ -71,6 +92,10 @@ class Analytic(CostModel):
     def __init__(self, config: Any, parts: Parts) -> None:
         super().__init__(config, parts)
         self._memo: dict[Any, Any] = {}
+        self._numbers: dict[Any, int] = {}
+        # Genes never change, so one seen before is known by itself; it is held so that its id stays its own.
+        self._known: dict[int, int] = {}
+        self._held: list[Any] = []
 
     def estimate(
         self,
@@ -79,25 +104,29 @@ class Analytic(CostModel):
         device: Mapping[str, Any] | None = None,
         rates: Rates | None = None,
     ) -> Ledger:
-        """The ledger of one sequence of ``shape.tokens`` tokens, in all phases.
+        """The ledger of ``shape.batch`` sequences of ``shape.tokens`` tokens, in all phases.
 
         Active parameters count the embedding and the head in full, as mixture-of-experts models are reported. Raises
         ConfigError for unknown plugins, for readers without a mode router, and for ``rates`` that name no site or do not
         sum to 1.
         """
-        if len(self._memo) > MEMO_LIMIT:
-            self._memo.clear()
+        if len(self._memo) + len(self._held) > MEMO_LIMIT:
+            for remembered in (self._memo, self._numbers, self._known, self._held):
+                remembered.clear()
         place = Place(architecture.d_model, architecture.vocab, shape.tokens, shape.dtype)
-        mode, bills = self._mode(architecture, place, rates)
-        bills.append(ends(architecture, place))
+        mode, placed = self._mode(architecture, place, rates)
+        placed.append(("", self._ends(architecture, place)))
         for index, stage in enumerate(architecture.stages):
-            bills += self._stage(stage, index, place, mode, rates)
-        bill = total(bills)
+            placed += self._stage(stage, index, place, mode, rates)
+        named = {site + name: r for site, part in placed if part.rates for name, r in part.rates.items()}
         if rates is not None:
-            check_sites(rates, bill.rates)
+            check_sites(rates, named)
+        # Equal blocks have one bill: it is added up once, so many times.
+        numbers = [id(part) for _, part in placed]
+        distinct = dict(zip(numbers, [part for _, part in placed], strict=True))
+        bill = total([(n, distinct[number]) for number, n in Counter(numbers).items()])
         embeddings = place.vocab * place.d_model * (1 if architecture.tie_embeddings else 2)
         weight_bytes = float(bill.parameters * shape.dtype_bytes)
-        active_bytes = bill.active_parameters * shape.dtype_bytes
         return Ledger(
             tokens=shape.tokens,
             batch=shape.batch,
@@ -116,93 +145,115 @@ class Analytic(CostModel):
             state_bytes=bill.state_bytes,
             scratch_bytes=bill.scratch_bytes,
             memory_bytes=weight_bytes + bill.state_bytes,
-            decode_traffic_bytes_per_token=active_bytes + bill.state_traffic_bytes,
-            rates=bill.rates,
+            training_peak_bytes=training_peak(bill, place.vocab * place.d_model, shape),
+            kept_bytes_per_token=bill.kept_bytes,
+            decode_traffic_bytes_per_token=bill.traffic_bytes,
+            rates=named,
             realised=rates is not None,
-            parts=bill.parts,
+            sections=tuple([(site, part.lines) for site, part in placed]),
         )
 
     def _stage(
         self, stage: Stage, index: int, place: Place, mode: Mode | None, rates: Rates | None
-    ) -> list[Bill]:
+    ) -> list[tuple[str, Bill]]:
         runs = self._runs(stage)
-        alive, bills = self._halts(stage, index, runs, place, rates)
-        at = At(runs, alive, mode, place)
+        alive, soft, placed = self._halts(stage, index, runs, place, rates)
+        at = At(runs, alive, soft, mode, place)
+        around = self._number(at)
         if stage.entry_norm:
-            bills.append(norms(f"{index}.entry_norm", place.d_model))
+            kept = norm_kept(place.d_model, place.shape("train"))
+            placed.append((f"{index}", norms(".entry_norm", place.d_model, 1, 1, kept, place)))
         for b, block in enumerate(stage.blocks):
-            site = f"{index}.{b}"
-            if rates is not None:
-                bills.append(self._block(block, site, runs.of_block[b], at, rates))
-                continue
-            # Equal blocks are counted once; where they stand changes their names only.
-            key = ("block", _content(block), runs.of_block[b], at)
-            found = self._memo.get(key)
-            if found is None:
-                found = self._memo[key] = site, self._block(block, site, runs.of_block[b], at, None)
-            first, bill = found
-            bills.append(bill if first == site else moved(bill, first, site))
-        return bills
+            site, depths = f"{index}.{b}", runs.of_block[b]
+            gate = None if block.gate is None else self._gate(block.gate, site, depths, place, rates)
+            key = (self._block_number(block), depths, around, None if gate is None else gate.shares)
+            bill = self._memo.get(key)
+            if bill is None:
+                bill = self._memo[key] = self._block(block, site, depths, at, around, gate)
+            placed.append((site, bill))
+        return placed
 
-    def _block(self, block: Block, site: str, depths: tuple[int, ...], at: At, rates: Rates | None) -> Bill:
+    def _gate(
+        self, router: Router, site: str, depths: tuple[int, ...], place: Place, rates: Rates | None
+    ) -> Gate:
+        routed = self._router(router, f"{site}.gate", "gate", 2, place)
+        return Gate(tuple(share(rates, f"{site}.{d}.gate", routed.nominal) for d in depths), routed)
+
+    def _block(
+        self, block: Block, site: str, depths: tuple[int, ...], at: At, around: int, gate: Gate | None
+    ) -> Bill:
         """All runs of one block, at the given depths: its gate, mixers, norms and output scale."""
+        place, sets, count = at.place, at.runs.sets, len(block.sublayers)
         reached = [at.alive[depth] for depth in depths]
         bills: list[Bill] = []
-        if block.gate is not None:
-            nominal, training, costs = self._router(block.gate, f"{site}.gate", "gate", 2, at.place)
-            shares = {name: share(rates, name, nominal) for name in (f"{site}.{d}.gate" for d in depths)}
-            bills.append(router_bill(f"{site}.gate", block.gate.name, costs, reached, at.runs.sets, shares))
-            on = [s[1] for s in shares.values()]
-            reached = [_after(tokens, rate, training) for tokens, rate in zip(reached, on, strict=True)]
+        if gate is not None and block.gate is not None:
+            shares = {f".{d}.gate": s for d, s in zip(depths, gate.shares, strict=True)}
+            costs, training = gate.routed.costs, gate.routed.training
+            bills.append(router_bill(".gate", block.gate.name, costs, reached, sets, shares, place))
+            reached = [_after(tokens, s[1], training) for tokens, s in zip(reached, gate.shares, strict=True)]
+        gated = None if gate is None else (gate.shares, gate.routed.training)
         for i, sublayer in enumerate(block.sublayers):
-            bills.append(self._sublayer(sublayer, f"{site}.{i}", reached, at))
+            key = (self._sublayer_number(sublayer), i, depths, around, gated)
+            bill = self._memo.get(key)
+            if bill is None:
+                bill = self._memo[key] = self._sublayer(sublayer, f".{i}", site, reached, at)
+            bills.append(bill)
         output_norms = block.norm == "sandwich" or block.arrangement == "parallel_mean"
-        vectors = len(block.sublayers) * ((block.norm != "none") + output_norms)
-        vectors += block.output_scale is not None
-        if vectors:
-            bills.append(norms(f"{site}.norms", vectors * at.place.d_model * at.runs.sets))
-        return total(bills)
+        vectors = count * ((block.norm != "none") + output_norms) + (block.output_scale is not None)
+        soft = at.soft or (gate is not None and gate.routed.gradient)
+        if vectors or soft:
+            kept = block_kept(block, output_norms, soft, place.d_model, place.shape("train"))
+            bills.append(norms(".norms", vectors * place.d_model, len(depths), sets, kept, place))
+        return total((1, bill) for bill in bills)
 
-    def _sublayer(self, sublayer: Sublayer, site: str, reached: list[Triple], at: At) -> Bill:
+    def _sublayer(
+        self, sublayer: Sublayer, name: str, block_site: str, reached: list[Triple], at: At
+    ) -> Bill:
         """One mixer over all its runs; ``reached`` is the share of tokens that read at each run, per phase."""
         costs, execution = self._mixer(sublayer, at.runs.depths, at.place)
-        mode = self._modes(sublayer, site, len(costs[0].reads), at.mode)
-        flops, executed = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+        mode = self._modes(sublayer, block_site + name, len(costs[0].reads), at.mode)
+        count, sets, cost = len(reached), at.runs.sets, costs[2]
+        flops, executed, kept, traffic = [0.0] * 3, [0.0] * 3, 0.0, 0.0
+        narrow = at.place.shape("decode").dtype_bytes
         for p, phase in enumerate(PHASES):
             # Every run is written in full; reads are paid by those who read, or by all where nothing is skipped.
-            one, run = pick(costs[p].write, phase)
-            flops[p], executed[p] = one * len(reached), run * len(reached)
-            tokens = sum(r[p] for r in reached)
-            shares = mode.train if phase == "train" else mode.own
-            for read, reader_share in zip(costs[p].reads, shares, strict=True):
-                rate = tokens * reader_share if execution[phase] == "sparse" else float(len(reached))
-                one, run = pick(read, phase)
-                flops[p] += one * rate
-                executed[p] += run * rate
-        cost, count, sets = costs[2], len(reached), at.runs.sets
+            tokens = sum([r[p] for r in reached]) if execution[phase] == "sparse" else float(count)
+            paid = [(costs[p].write, float(count))]
+            if execution[phase] == "sparse":
+                shares = mode.train if phase == "train" else mode.own
+                paid += [(read, tokens * s) for read, s in zip(costs[p].reads, shares, strict=True)]
+            else:
+                paid += [(read, tokens) for read in costs[p].reads]
+            for work, rate in paid:
+                if phase == "train":
+                    flops[p] += work.training * rate
+                    executed[p] += work.executed_training * rate
+                    kept += work.kept_bytes * rate
+                else:
+                    flops[p] += work.forward * rate
+                    executed[p] += work.executed_forward * rate
+                if phase == "decode":
+                    traffic += (work.weights * narrow + work.state_traffic_bytes) * rate
         decoded = sum(r[2] for r in reached)
-        part = Part(
-            site,
+        line = Part(
+            name,
             sublayer.mixer,
             tuple(decoded / count * s for s in mode.own),
             cost.parameters * sets,
             cost.active_parameters * sets,
+            cost.parameters * count,
             flops[0],
             flops[1],
             flops[2],
+            executed[0],
+            executed[1],
+            executed[2],
+            traffic,
+            kept,
             cost.state_bytes * count,
             cost.small_parameters * sets,
         )
-        return Bill(
-            (flops[0], flops[1], flops[2]),
-            (executed[0], executed[1], executed[2]),
-            part.parameters,
-            part.active_parameters,
-            part.state_bytes,
-            cost.scratch_bytes * count,
-            cost.state_traffic_bytes * (decoded if execution["decode"] == "sparse" else count),
-            parts=(part,),
-        )
+        return Bill.of(line, cost.scratch_bytes * count)
 
     def _modes(self, sublayer: Sublayer, site: str, readers: int, mode: Mode | None) -> Mode:
         if readers == 1:
@@ -216,7 +267,7 @@ class Analytic(CostModel):
 
     def _mode(
         self, architecture: Architecture, place: Place, rates: Rates | None
-    ) -> tuple[Mode | None, list[Bill]]:
+    ) -> tuple[Mode | None, list[tuple[str, Bill]]]:
         router = architecture.mode_router
         if router is None:
             return None, []
@@ -230,24 +281,34 @@ class Analytic(CostModel):
             raise ConfigError(
                 f"mode_router {router.name!r} has nothing to choose: no mixer of the architecture has two readers."
             )
-        nominal, training, costs = self._router(router, "mode", "mode", readers, place)
-        shares = share(rates, "mode", nominal)
-        mode = Mode(training or shares, shares)
-        return mode, [router_bill("mode", router.name, costs, [(1.0, 1.0, 1.0)], 1, {"mode": shares})]
+        routed = self._router(router, "mode", "mode", readers, place)
+        shares = share(rates, "mode", routed.nominal)
+        mode = Mode(routed.training or shares, shares)
+        everyone = [(1.0, 1.0, 1.0)]
+        bill = router_bill("mode", router.name, routed.costs, everyone, 1, {"mode": shares}, place)
+        return mode, [("", bill)]
 
     def _halts(
         self, stage: Stage, index: int, runs: Runs, place: Place, rates: Rates | None
-    ) -> tuple[tuple[Triple, ...], list[Bill]]:
+    ) -> tuple[tuple[Triple, ...], bool, list[tuple[str, Bill]]]:
         """Tokens that read at depth l: the product of the go-on rates before it."""
         if stage.halt is None:
-            return ((1.0, 1.0, 1.0),) * runs.depths, []
-        nominal, training, costs = self._router(stage.halt, f"{index}.halt", "halt", 2, place)
-        names = (f"{index}.{depth}.halt" for depth in range(runs.depths - 1))
-        shares = {name: share(rates, name, nominal) for name in names}
+            return ((1.0, 1.0, 1.0),) * runs.depths, False, []
+        routed = self._router(stage.halt, f"{index}.halt", "halt", 2, place)
+        names = (f".{depth}.halt" for depth in range(runs.depths - 1))
+        shares = {name: share(rates, f"{index}{name}", routed.nominal) for name in names}
         alive: list[Triple] = [(1.0, 1.0, 1.0)]
         for choice in shares.values():
-            alive.append(_after(alive[-1], choice[1], training))
-        return tuple(alive), [router_bill(f"{index}.halt", stage.halt.name, costs, alive[:-1], 1, shares)]
+            alive.append(_after(alive[-1], choice[1], routed.training))
+        bill = router_bill(".halt", stage.halt.name, routed.costs, alive[:-1], 1, shares, place)
+        return tuple(alive), routed.gradient, [(f"{index}", bill)]
+
+    def _ends(self, architecture: Architecture, place: Place) -> Bill:
+        key = ("ends", architecture.tie_embeddings, architecture.final_norm, place)
+        bill = self._memo.get(key)
+        if bill is None:
+            bill = self._memo[key] = ends(architecture, place)
+        return bill  # type: ignore[no-any-return]
 
     def _runs(self, stage: Stage) -> Runs:
         depth = stage.depth
@@ -274,10 +335,8 @@ class Analytic(CostModel):
             self._memo[key] = found
         return found  # type: ignore[no-any-return]
 
-    def _router(
-        self, router: Router, site: str, kind: SiteKind, choices: int, place: Place
-    ) -> tuple[Shares, Shares | None, PerPhase]:
-        """Nominal shares, those in training where they are others, and its cost in each phase.
+    def _router(self, router: Router, site: str, kind: SiteKind, choices: int, place: Place) -> Routed:
+        """What is known of a router before it decides anything.
 
         A gradient runs every choice in training; a schedule replaces the router outside training only.
         """
@@ -297,24 +356,37 @@ class Analytic(CostModel):
                 training = training or nominal
                 nominal = schedule.shares(choices, place.tokens)
                 costs = (costs[0], *(cost._replace(write=Work()) for cost in costs[1:]))
-            found = nominal, training, costs
+            found = Routed(nominal, training, gradient, costs)
             self._memo[key] = found
         return found  # type: ignore[no-any-return]
+
+    def _number(self, content: Any) -> int:
+        """A small number for hashable content: equal content, equal number."""
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _block_number(self, block: Block) -> int:
+        """The number of what a block's bill depends on."""
+        known = self._known.get(id(block))
+        if known is not None:
+            return known
+        sublayers = tuple(map(self._known.get, map(id, block.sublayers)))
+        if None in sublayers:
+            sublayers = tuple(map(self._sublayer_number, block.sublayers))
+        gate = block.gate
+        own = None if gate is None else (gate.name, repr(gate.params))
+        return self._know(block, (block.norm, block.arrangement, block.output_scale is None, own, sublayers))
+
+    def _sublayer_number(self, sublayer: Sublayer) -> int:
+        known = self._known.get(id(sublayer))
+        return self._know(sublayer, (sublayer.mixer, repr(sublayer.params))) if known is None else known
+
+    def _know(self, gene: Any, content: Any) -> int:
+        self._held.append(gene)
+        number = self._known[id(gene)] = self._numbers.setdefault(content, len(self._numbers))
+        return number
 
 
 def _after(tokens: Triple, rate: float, training: Shares | None) -> Triple:
     """The share of tokens that read past a decision, ``training`` being the shares of choices there if they are others."""
     train, prefill, decode = tokens
     return train * (rate if training is None else training[1]), prefill * rate, decode * rate
-
-
-def _content(block: Block) -> tuple[Any, ...]:
-    """What a block's bill depends on, hashable."""
-    gate = block.gate
-    return (
-        block.norm,
-        block.arrangement,
-        block.output_scale is None,
-        None if gate is None else (gate.name, repr(gate.params)),
-        *[(s.mixer, repr(s.params)) for s in block.sublayers],
-    )

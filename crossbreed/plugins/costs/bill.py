@@ -19,9 +19,12 @@ Triple = tuple[float, float, float]
 
 NOTHING: Triple = (0.0, 0.0, 0.0)
 
+INDEX_BYTES = 8
+"""Of a token's id."""
+
 
 class Bill(NamedTuple):
-    """The summed cost of some parts: algorithmic and executed FLOPs per token in each phase, numbers and bytes."""
+    """The summed cost of some parts. FLOPs are per token in each phase; sites of rates and lines are relative."""
 
     flops: Triple = NOTHING
     executed: Triple = NOTHING
@@ -29,9 +32,18 @@ class Bill(NamedTuple):
     active_parameters: int = 0
     state_bytes: float = 0.0
     scratch_bytes: float = 0.0
-    state_traffic_bytes: float = 0.0
+    traffic_bytes: float = 0.0
+    kept_bytes: float = 0.0
     rates: dict[str, Shares] = {}  # noqa: RUF012 - never written to
-    parts: tuple[Part, ...] = ()
+    lines: tuple[Part, ...] = ()
+
+    @staticmethod
+    def of(line: Part, scratch_bytes: float = 0.0, rates: dict[str, Shares] | None = None) -> Bill:
+        """The bill of one line."""
+        return Bill(
+            line[6:9], line[9:12], line.parameters, line.active_parameters, line.state_bytes, scratch_bytes,
+            line.decode_traffic_bytes_per_token, line.kept_bytes_per_token, rates or {}, (line,),
+        )  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -54,23 +66,40 @@ def pick(work: Work, phase: Phase) -> tuple[float, float]:
 
 
 def ends(architecture: Architecture, place: Place) -> Bill:
-    """Token embedding (a look-up, no FLOPs), final norm and output head (2 D V a token)."""
-    matrix = place.vocab * place.d_model
-    norm = place.d_model if architecture.final_norm else 0
-    head = 0 if architecture.tie_embeddings else matrix
+    """Token embedding (a look-up, no FLOPs; one row is read), final norm and output head (2 D V a token).
+
+    Kept for the backward pass: the token's id, the final norm's input and its size, and the gradient that the loss
+    computes in its forward pass.
+    """
+    D, shape = place.d_model, place.shape("train")
+    matrix, norm = place.vocab * D, D if architecture.final_norm else 0
+    head = norm + (0 if architecture.tie_embeddings else matrix)
+    wide, narrow = shape.wide_bytes, shape.dtype_bytes
     flops = (6.0 * matrix, 2.0 * matrix, 2.0 * matrix)
-    parts = (
-        Part("embedding", "embedding", (1.0,), matrix, matrix, *NOTHING, 0.0),
-        Part("head", "head", (1.0,), head + norm, head + norm, *flops, 0.0, norm),
-    )
-    stored = matrix + head + norm
-    return Bill(flops, flops, stored, stored, parts=parts)
+    kept = float(D * wide + (norm_kept(D, shape) if norm else 0))
+    look_up = Part(
+        "embedding", "embedding", (1.0,), matrix, matrix, D, decode_traffic_bytes_per_token=D * narrow,
+        kept_bytes_per_token=INDEX_BYTES,
+    )  # fmt: skip
+    traffic = (matrix + norm) * narrow
+    output = Part("head", "head", (1.0,), head, head, matrix + norm, *flops, *flops, traffic, kept, 0.0, norm)
+    return total([(1, Bill.of(look_up)), (1, Bill.of(output))])
 
 
-def norms(site: str, parameters: int) -> Bill:
-    """Gains and scales: parameters, and element-wise work that does not count."""
-    part = Part(site, "norms", (1.0,), parameters, parameters, *NOTHING, 0.0, parameters)
-    return Bill(parameters=parameters, active_parameters=parameters, parts=(part,))
+def norms(site: str, parameters: int, runs: int, sets: int, kept_bytes: float, place: Place) -> Bill:
+    """Gains and scales: parameters of all weight sets, and element-wise work that does not count."""
+    stored, reads = parameters * sets, parameters * runs
+    traffic = float(reads * place.shape("decode").dtype_bytes)
+    line = Part(
+        site, "norms", (1.0,), stored, stored, reads,
+        decode_traffic_bytes_per_token=traffic, kept_bytes_per_token=kept_bytes * runs, small_parameters=stored,
+    )  # fmt: skip
+    return Bill.of(line)
+
+
+def norm_kept(width: int, shape: Shape) -> int:
+    """Bytes a fused RMS norm keeps of one token: its input and one size."""
+    return (width + 1) * shape.wide_bytes
 
 
 def router_bill(
@@ -80,53 +109,57 @@ def router_bill(
     asked: list[Triple],
     sets: int,
     shares: dict[str, Shares],
+    place: Place,
 ) -> Bill:
     """A router's decisions: charged to the tokens asked (per depth and phase), executed for all tokens of the piece."""
     work = [pick(cost.write, phase) for cost, phase in zip(costs, PHASES, strict=True)]
     train, prefill, decode = (work[p][0] * sum(a[p] for a in asked) for p in range(3))
-    flops = (train, prefill, decode)
-    count = len(asked)
-    executed = (work[0][1] * count, work[1][1] * count, work[2][1] * count)
-    parameters, active = costs[2].parameters * sets, costs[2].active_parameters * sets
-    state = costs[2].state_bytes * count
+    count, narrow = len(asked), place.shape("decode").dtype_bytes
     mean = tuple(sum(column) / len(shares) for column in zip(*shares.values(), strict=True))
-    part = Part(site, name, mean, parameters, active, *flops, state)
-    return Bill(flops, executed, parameters, active, state, rates=shares, parts=(part,))
+    write = costs[2].write
+    line = Part(
+        site,
+        name,
+        mean,
+        costs[2].parameters * sets,
+        costs[2].active_parameters * sets,
+        int(costs[1].write.weights) * count,
+        train,
+        prefill,
+        decode,
+        work[0][1] * count,
+        work[1][1] * count,
+        work[2][1] * count,
+        (write.weights * narrow + write.state_traffic_bytes) * count,
+        costs[0].write.kept_bytes * count,
+        costs[2].state_bytes * count,
+    )
+    return Bill.of(line, rates=shares)
 
 
-def total(bills: Iterable[Bill]) -> Bill:
-    """The sum of bills, parts in order."""
-    t = p = d = et = ep = ed = state = scratch = traffic = 0.0
+def total(bills: Iterable[tuple[int, Bill]]) -> Bill:
+    """The sum of bills, each taken so many times; lines and rates are those of bills taken once, in order."""
+    t = p = d = et = ep = ed = state = scratch = traffic = kept = 0.0
     parameters = active = 0
     rates: dict[str, Shares] = {}
-    parts: list[Part] = []
-    for bill in bills:
+    lines: list[Part] = []
+    for n, bill in bills:
         a, b, c = bill.flops
-        t, p, d = t + a, p + b, d + c
+        t, p, d = t + n * a, p + n * b, d + n * c
         a, b, c = bill.executed
-        et, ep, ed = et + a, ep + b, ed + c
-        parameters += bill.parameters
-        active += bill.active_parameters
-        state += bill.state_bytes
-        scratch += bill.scratch_bytes
-        traffic += bill.state_traffic_bytes
+        et, ep, ed = et + n * a, ep + n * b, ed + n * c
+        parameters += n * bill.parameters
+        active += n * bill.active_parameters
+        state += n * bill.state_bytes
+        scratch += n * bill.scratch_bytes
+        traffic += n * bill.traffic_bytes
+        kept += n * bill.kept_bytes
         if bill.rates:
             rates.update(bill.rates)
-        parts += bill.parts
-    return Bill((t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, rates, tuple(parts))
-
-
-def moved(bill: Bill, first: str, site: str) -> Bill:
-    """The bill of a block at ``first``, as that of an equal block at ``site``."""
-    cut = len(first)
-    parts = []
-    for p in bill.parts:
-        t, f, d = p.training_flops_per_token, p.prefill_flops_per_token, p.decode_flops_per_token
-        name, stored, active = p.name, p.parameters, p.active_parameters
-        place, small = site + p.site[cut:], p.small_parameters
-        parts.append(Part(place, name, p.rates, stored, active, t, f, d, p.state_bytes, small))
-    rates = {site + name[cut:]: r for name, r in bill.rates.items()}
-    return Bill(*bill[:7], rates, tuple(parts))
+        lines += bill.lines
+    return Bill(
+        (t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, kept, rates, tuple(lines)
+    )
 
 
 def share(rates: Rates | None, site: str, nominal: Shares) -> Shares:

@@ -32,6 +32,7 @@ def chunk_issued(tokens: int, chunk: int) -> tuple[int, float]:
     return size, -(-tokens // size) * size / tokens
 
 
-def recurrent_bytes(shape: Shape) -> int:
-    """Bytes of one number of a recurrent state: fp32, float64 for float64 activations."""
-    return 8 if shape.dtype == "float64" else 4
+def input_kept(width: int, products: int, shape: Shape) -> float:
+    """Bytes kept of one token's input by that many products: one tensor for all, or a cast copy for each."""
+    narrow = shape.dtype_bytes
+    return float(width * narrow * (1 if narrow == shape.wide_bytes else products))

@@ -10,7 +10,7 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.delta_rule import gated_delta_rule, l2_norm
-from crossbreed.plugins.mixers.accounting import chunk_issued, mean_in_chunk, recurrent_bytes
+from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DeltaSettings
 from crossbreed.plugins.mixers.reading import masked, read_mask, spread, starts, traced
 from crossbreed.plugins.mixers.ssd_reader import (
@@ -133,9 +133,11 @@ class DeltaReader(Reader, nn.Module):
         """
         H, K, V = heads.heads, heads.key_size, heads.value_size
         parameters = 2 * d_model * H + 2 * H
-        state_bytes = H * K * V * recurrent_bytes(shape)
+        state_bytes = H * K * V * shape.wide_bytes
         project, state = 4.0 * d_model * H, 2.0 * H * K * V
-        write, read = Work.product(project + 2 * state), Work.product(state)
+        # A step reads and writes the whole state, whoever reads.
+        write = Work.product(project + 2 * state, weights=parameters, state_traffic_bytes=2 * state_bytes)
+        read = Work.product(state)
         if shape.phase != "decode":
             seen = mean_in_chunk(shape.tokens)
             written = project + 2 * H * (2 * K + V) * (seen - 1) + 2 * state
@@ -145,10 +147,29 @@ class DeltaReader(Reader, nn.Module):
                 3 * written,
                 project + issued_write[0],
                 3 * project + issued_write[0] + issued_write[1],
+                weights=parameters,
+                kept_bytes=_kept(config, heads, d_model, shape) if shape.phase == "train" else 0.0,
             )
             was_read = 2 * H * (K + V) * seen + state
             read = Work(was_read, 3 * was_read, issued_read[0], issued_read[0] + issued_read[1])
-        return Cost(write, (read,), parameters, parameters, state_bytes, 0.0, 2 * state_bytes)
+        return Cost(write, (read,), parameters, parameters, state_bytes)
+
+
+def _kept(config: DeltaSettings, heads: HeadShape, d_model: int, shape: Shape) -> float:
+    """What the chunked reference keeps of one token (``core.ops.delta_rule``): the tensors it saves, each by its size."""
+    H, K, V = heads.heads, heads.key_size, heads.value_size
+    C, padding = chunk_issued(shape.tokens, CHUNK)
+    cast = shape.dtype_bytes < shape.wide_bytes
+    normed = 0
+    if config.qk_l2_norm:
+        # The norms keep what they saw: views of all written channels, or cast copies of queries and keys.
+        widths = (heads.query_heads + heads.key_heads) * K
+        normed = widths + (0 if cast else heads.value_heads * V) + heads.query_heads + heads.key_heads
+    chunked = 3 * H * K + 3 * H + 4 * H * C + H * (K + V) + H * K * (K + V) / C + H * V
+    gates = 4 * H
+    state_after = H * K * V / shape.tokens
+    numbers = normed + chunked * padding + state_after + gates
+    return numbers * shape.wide_bytes + (input_kept(d_model, 1, shape) if cast else 0.0)
 
 
 def _issued(heads: HeadShape, tokens: int) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -19,10 +19,12 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.routed_linear import routed_swiglu
+from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.configs import ExpertsConfig
 from crossbreed.plugins.mixers.reading import check_backend, read_mask
 
 INIT_STD = 0.02
+INDEX_BYTES = 8
 DEPTH_THETA = 100.0
 """Base of the depth rotation: depths stay below 32 or so, where a large base leaves most pairs unrotated."""
 
@@ -117,10 +119,18 @@ class Experts(Mixer, nn.Module):
         expert = 3 * d_model * config.hidden
         active = router + expert * (config.routed + config.shared)
         return Cost(
-            reads=(Work.product(2.0 * active),),
+            reads=(Work.product(2.0 * active, weights=active, kept_bytes=_kept(config, d_model, shape)),),
             parameters=router + expert * (config.experts + config.shared),
             active_parameters=active,
         )
+
+
+def _kept(config: ExpertsConfig, d_model: int, shape: Shape) -> float:
+    """Kept of one token: the input, its rows for each slot, four hidden layers and the result of each slot; routing."""
+    slots = config.routed + config.shared
+    narrow, wide = shape.dtype_bytes, shape.wide_bytes
+    slot = input_kept(d_model, 2, shape) + (4 * config.hidden + d_model) * narrow + wide + 3 * INDEX_BYTES
+    return d_model * wide + slots * slot + (config.router_key or 0) * wide
 
 
 def depth_encoded(query_NR: Tensor, depth: int, depths: int) -> Tensor:

@@ -20,6 +20,7 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
+from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.configs import Config
 from crossbreed.plugins.mixers.plan import Plan, plan
 from crossbreed.plugins.mixers.projections import Projected, Projections
@@ -245,25 +246,61 @@ def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
     query = 0.0 if p.queries_convolved else 2.0 * d_model * p.query_width
     out = 2.0 * d_model * p.output_width * (2 if p.gate else 1)
     once = count > 1 and shape.phase != "decode"
-    write = Work.product(written + (out if once else 0.0))
+    tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
+    parameters_out = d_model * p.output_width * (2 if p.gate else 1) + p.norm_width
+    parameters_written = p.written_width * (d_model + (0 if p.conv is None else taps + p.conv.bias))
+    write = Work.product(
+        written + (out if once else 0.0),
+        weights=parameters_written + (parameters_out if once else 0),
+        state_traffic_bytes=2 * tail_bytes,
+        kept_bytes=_kept(p, d_model, shape) if shape.phase == "train" else 0.0,
+    )
     for cost in own:
         write = write.plus(cost.write)
-    read = Work.product(query + (0.0 if once else out))
+    read = Work.product(query + (0.0 if once else out), weights=query / 2 + (0 if once else parameters_out))
     small = p.norm_width + sum(c.parameters for c in own)
     if p.conv is not None:
         small += p.written_width * (taps + p.conv.bias)
     parameters = Projections.parameters_of(p, d_model) + small
     unused = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
-    tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
     return Cost(
         write=write,
         reads=tuple(read.plus(cost.reads[0]) for cost in own),
         parameters=parameters,
         active_parameters=parameters - unused,
         state_bytes=tail_bytes + sum(c.state_bytes for c in own),
-        state_traffic_bytes=2 * tail_bytes + sum(c.state_traffic_bytes for c in own),
         small_parameters=small,
     )
+
+
+def _kept(p: Plan, d_model: int, shape: Shape) -> float:
+    """Bytes kept of one token outside the readers.
+
+    The input; the convolution's input and what activations saw; queries and gate, which are views of one product; angles
+    of rotary positions, and keys that stay because values lie beside them; around the gate and norm: the readers' output,
+    its normalised or gated forms, and the input of the output projection.
+    """
+    narrow, wide, H, T = shape.dtype_bytes, shape.wide_bytes, p.heads.heads, shape.tokens
+    W, out, count = p.written_width, p.output_width, len(p.readers)
+    read_width = p.projected_width - W
+    kept = input_kept(d_model, 2 if read_width else 1, shape)
+    if p.conv is not None:
+        kept += W * narrow * (1 + (p.conv.width - 1) / T)
+    if "silu" in (p.kv_activation, p.q_activation if p.queries_convolved else "none"):
+        kept += W * narrow
+    if p.gate or (p.q_activation == "silu" and not p.queries_convolved):
+        kept += read_width * narrow
+    if p.rotary is not None:
+        turned = 1 + sum(part.rotated for part in p.readers)
+        kept += turned * p.rotary[1] * p.heads.key_size * wide + p.key_width * narrow
+    kept += out * narrow
+    if p.norm == "full":
+        kept += out * (narrow + wide) + wide
+    elif p.norm == "head":
+        kept += out * wide + H * wide
+    if p.gate and p.norm != "full":
+        kept += 2 * out * narrow
+    return kept + (out * narrow if count > 1 else 0)
 
 
 def _rms_norm(x: Tensor, weight: Tensor | None) -> Tensor:

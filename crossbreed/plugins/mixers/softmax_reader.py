@@ -160,10 +160,25 @@ class SoftmaxReader(Reader, nn.Module):
         slots = shape.tokens if config.window is None else min(shape.tokens, config.window)
         slot_bytes = kv_cache.slot_bytes(heads, shape.dtype_bytes)
         parameters = heads.query_heads if config.qk_norm else 0
+        kept = _kept(config, heads, shape) if shape.phase == "train" else 0.0
         return Cost(
-            reads=(Work(seen, 3 * seen, issued, 3.5 * issued),),
+            write=Work(state_traffic_bytes=slot_bytes),
+            reads=(Work(seen, 3 * seen, issued, 3.5 * issued, parameters, slots * slot_bytes, kept),),
             parameters=parameters,
             active_parameters=parameters,
             state_bytes=slots * slot_bytes,
-            state_traffic_bytes=(slots + 1) * slot_bytes,
         )
+
+
+def _kept(config: SoftmaxSettings, heads: HeadShape, shape: Shape) -> float:
+    """Queries, keys and values as attention saw them, one size a head, a window's mask; what the norms of q and k saw."""
+    K, V = heads.key_size, heads.value_size
+    groups = (heads.key_heads, heads.value_heads)
+    if heads.key_heads != heads.value_heads:
+        groups = (math.lcm(*groups),) * 2
+    numbers = heads.heads * K + groups[0] * K + groups[1] * V
+    if config.qk_norm:
+        numbers += 2 * heads.query_heads * K + heads.key_heads * K
+    windowed = config.window is not None and config.window < shape.tokens
+    mask = shape.tokens * shape.dtype_bytes if windowed else 0
+    return float(numbers * shape.dtype_bytes + heads.heads * shape.wide_bytes + mask)

@@ -12,7 +12,7 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.ssd import ssd
-from crossbreed.plugins.mixers.accounting import chunk_issued, mean_in_chunk, recurrent_bytes
+from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DecaySettings, SsdSettings
 from crossbreed.plugins.mixers.reading import (
     inverse_softplus,
@@ -133,18 +133,37 @@ class SsdReader(Reader, nn.Module):
         H, K, V = heads.heads, heads.key_size, heads.value_size
         shared = math.lcm(heads.query_heads, heads.key_heads)
         parameters = d_model * H + H * (3 if config.skip else 2)
-        state_bytes = H * K * V * recurrent_bytes(shape)
+        state_bytes = H * K * V * shape.wide_bytes
         project, state = 2.0 * d_model * H, 2.0 * H * K * V
         pair = 2.0 * (shared * K + H * V)
-        write, read = Work.product(project + state), Work.product(state)
+        # A step reads and writes the whole state, whoever reads.
+        write = Work.product(project + state, weights=parameters, state_traffic_bytes=2 * state_bytes)
+        read = Work.product(state)
         if shape.phase != "decode":
             size, padding = chunk_issued(shape.tokens, CHUNK)
-            write = Work.product(project + state, project + state * padding)
+            kept = _kept(heads, d_model, shape) if shape.phase == "train" else 0.0
+            write = Work.product(
+                project + state, project + state * padding, weights=parameters, kept_bytes=kept
+            )
             seen = pair * mean_in_chunk(shape.tokens) + state
             issued = (pair * size + state) * padding
             # Beside two products for each forward one, the backward pass sums decays against the steps.
             read = Work(seen, 3 * seen, issued, 3 * issued + 2 * H * size * padding)
-        return Cost(write, (read,), parameters, parameters, state_bytes, 0.0, 2 * state_bytes)
+        return Cost(write, (read,), parameters, parameters, state_bytes)
+
+
+def _kept(heads: HeadShape, d_model: int, shape: Shape) -> float:
+    """What the chunked reference keeps of one token (``core.ops.ssd``): the tensors it saves, each by its own size."""
+    H, K, V = heads.heads, heads.key_size, heads.value_size
+    shared = math.lcm(heads.query_heads, heads.key_heads)
+    C, padding = chunk_issued(shape.tokens, CHUNK)
+    cast = shape.dtype_bytes < shape.wide_bytes
+    # One group of queries and keys stays a view of all written channels; several, or cast ones, are copies.
+    views = 2 * K + H * V if shared == 1 and not cast else 2 * shared * K * padding
+    chunked = shared * C + H * C + 2 * H + H / C + H * (C + K) + H * K + H * (1 + K / C) * V
+    state_after = H * (C + K) * V / shape.tokens
+    numbers = views + chunked * padding + state_after + 2 * H
+    return numbers * shape.wide_bytes + (input_kept(d_model, 1, shape) if cast else 0.0)
 
 
 def initial_decays(config: DecaySettings, heads: int) -> tuple[nn.Parameter, nn.Parameter]:

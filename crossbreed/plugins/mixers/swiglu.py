@@ -12,6 +12,7 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import Mixer, MixerBuild, State
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.configs import SwiGLUConfig
 from crossbreed.plugins.mixers.reading import check_backend, read_mask
 
@@ -49,8 +50,8 @@ class SwiGLU(Mixer, nn.Module):
 
     @staticmethod
     def cost(config: Any, d_model: int, shape: Shape, depths: int = 1, parts: Parts | None = None) -> Cost:
-        """Three products, all read."""
+        """Three products, all read. Kept: the input, gate and up, SiLU of the gate, and its product with up."""
         parameters = 3 * d_model * config.hidden
-        return Cost(
-            reads=(Work.product(2.0 * parameters),), parameters=parameters, active_parameters=parameters
-        )
+        kept = input_kept(d_model, 1, shape) + 4 * config.hidden * shape.dtype_bytes
+        read = Work.product(2.0 * parameters, weights=parameters, kept_bytes=kept)
+        return Cost(reads=(read,), parameters=parameters, active_parameters=parameters)

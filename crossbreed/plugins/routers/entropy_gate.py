@@ -167,7 +167,7 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
         At mode it is charged as well, although decode could share the head's logits: the model does not keep them.
         """
         flops = 2.0 * build.d_model * build.vocab
-        return Cost(write=Work(flops, flops, flops, flops))
+        return Cost(write=Work(flops, flops, flops, flops, weights=flops / 2))
 
 
 def summary(h: Tensor, counted: Tensor) -> dict[str, Tensor]:

@@ -79,6 +79,8 @@ class Learned(BuiltinRouter[LearnedConfig]):
     @staticmethod
     def cost(config: LearnedConfig, build: RouterBuild, shape: Shape) -> Cost:
         scores = build.choices - 1
-        flops = 2.0 * build.d_model * scores
-        parameters = scores * (build.d_model + 1)
-        return Cost(write=Work.product(flops), parameters=parameters, active_parameters=parameters)
+        flops, parameters = 2.0 * build.d_model * scores, scores * (build.d_model + 1)
+        # Kept: the input and its normalised form, scores and soft weights.
+        kept = (2 * build.d_model + 8 * build.choices) * shape.wide_bytes
+        work = Work.product(flops, weights=parameters, kept_bytes=kept)
+        return Cost(write=work, parameters=parameters, active_parameters=parameters)

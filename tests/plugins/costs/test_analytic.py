@@ -28,12 +28,17 @@ class RoundConfig(BaseModel):
 
 
 class RoundMixer(Mixer):
-    """Writes 10 FLOPs and reads 100 a token (1000 for a second reader); executes twice as much."""
+    """Writes 10 FLOPs and reads 100 a token (1000 for a second reader); executes twice as much.
+
+    Writing touches 20 weights and moves 40 bytes of state, reading touches 30 weights and keeps 8 bytes.
+    """
 
     @staticmethod
     def cost(config, d_model, shape, depths=1, parts=None):  # type: ignore[no-untyped-def]
-        reads = (Work.product(100, 200), Work.product(1000, 2000))[: max(1, len(config.readers))]
-        return Cost(Work.product(10, 20), reads, 70, 50, 3.0 * shape.tokens, 5.0, 40.0)
+        read = Work.product(100, 200, weights=30, kept_bytes=8)
+        reads = (read, Work.product(1000, 2000))[: max(1, len(config.readers))]
+        write = Work.product(10, 20, weights=20, state_traffic_bytes=40)
+        return Cost(write, reads, 70, 50, 3.0 * shape.tokens, 5.0)
 
 
 class RoundRouter(Router):
@@ -97,7 +102,11 @@ def test_a_plain_model_is_the_sum_of_its_parts(parts: Registry) -> None:
     assert ledger.state_bytes == 2 * 3 * T
     assert ledger.scratch_bytes == 2 * 5
     assert ledger.memory_bytes == 4 * ledger.parameters + ledger.state_bytes
-    assert ledger.decode_traffic_bytes_per_token == 4 * ledger.active_parameters + 2 * 40
+    # Of the embedding one row is read, and the head's matrix is the same one, read in full.
+    weights = V * D + D + D + 2 * (20 + 30 + D)
+    assert ledger.decode_traffic_bytes_per_token == 4 * weights + 2 * 40
+    assert sum(p.decode_traffic_bytes_per_token for p in ledger.parts) == 4 * weights + 2 * 40
+    assert sum(p.kept_bytes_per_token for p in ledger.parts) == ledger.kept_bytes_per_token
     assert sum(p.parameters for p in ledger.parts) == ledger.parameters
     assert sum(p.training_flops_per_token for p in ledger.parts) == ledger.training_flops_per_token
 

@@ -202,9 +202,9 @@ class TestGate:
     def test_granularity_at_gate(self, segment, expected):
         assert router(segment=segment).segment_length() == expected
 
-    def test_the_probe_costs_one_forward_product_with_the_head(self):
+    def test_the_probe_costs_one_forward_product_with_the_head_and_reads_its_weights(self):
         cost = EntropyGate.cost(EntropyGateConfig(), build(), Shape(tokens=8))
-        assert cost.write == Work(92, 92, 92, 92)
+        assert cost.write == Work(92, 92, 92, 92, weights=46)
         assert cost.parameters == sum(p.numel() for p in router().parameters()) == 0
 
     def test_three_choices_are_refused(self):

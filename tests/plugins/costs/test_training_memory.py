@@ -1,0 +1,85 @@
+"""Training memory: activations against what autograd really holds, and the peak against its stated model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from crossbreed.core.conformance.kept_memory import kept_memory
+from crossbreed.core.contracts.task import Batch
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
+from crossbreed.core.ledger import Ledger, Shape
+from crossbreed.core.model.language_model import LanguageModel
+from tests.support.genomes import ATTENTION, GENOMES, SWIGLU, architecture, block
+
+B, T = 3, 64
+TOLERANCE = {"float32": 0.06, "bfloat16": 0.09}
+"""These models are so narrow (D 16) that indices and single numbers, which the ledger leaves out, show."""
+
+
+def estimate(registry: Registry, genome: Architecture, shape: Shape) -> Ledger:
+    model = registry.factory("cost", "analytic")(registry.config("cost", "analytic", {}), registry)
+    return model.estimate(registry.canonical(genome), shape)  # type: ignore[no-any-return]
+
+
+def held(registry: Registry, genome: Architecture, dtype: str) -> int:
+    """Bytes that one training pass holds for its backward pass."""
+    model = LanguageModel(genome, registry).train()
+    tokens_BT = torch.randint(genome.vocab, (B, T))
+    context = model.context(tokens_BT, phase="train", labels_BT=tokens_BT)
+    with (
+        kept_memory(model) as kept,
+        torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"),
+    ):
+        model.loss(Batch(tokens_BT, tokens_BT), context)
+    return kept.bytes
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", GENOMES)
+def test_kept_bytes_are_those_that_autograd_holds(registry: Registry, name: str, dtype: str) -> None:
+    genome = GENOMES[name]
+    ledger = estimate(registry, genome, Shape(B, T, dtype))
+    # Beside activations the graph holds the head's gradient and, under autocast, cast copies of the weights.
+    constant = genome.vocab * genome.d_model * 4 + (2 * ledger.parameters if dtype == "bfloat16" else 0)
+    predicted = ledger.kept_bytes_per_token * B * T + constant
+    assert predicted == pytest.approx(held(registry, genome, dtype), rel=TOLERANCE[dtype])
+
+
+def test_a_transformer_keeps_what_can_be_counted_by_hand(registry: Registry) -> None:
+    """One layer without a convolution, D 16, 2 heads of 12, SwiGLU of 20, float32: numbers kept of one token."""
+    attention = {"mixer": "attention", "params": {"heads": 2, "head_size": 12}}
+    genome = architecture({"blocks": [block(attention), block(SWIGLU)]})
+    ledger = estimate(registry, genome, Shape(B, T))
+    D, inner, F = 16, 24, 20
+    norms = 3 * (D + 1)
+    angles = 2 * 12
+    keys_beside_values, attended, sizes = inner, 4 * inner, 2
+    swiglu = D + 2 * F + F + F
+    gradient = D
+    numbers = norms + D + angles + keys_beside_values + attended + sizes + swiglu + gradient
+    assert ledger.kept_bytes_per_token == 4 * numbers + 8
+
+
+def test_the_peak_is_weights_moments_and_the_larger_end_of_the_backward_pass(registry: Registry) -> None:
+    genome = architecture({"blocks": [block(ATTENTION), block(SWIGLU)]})
+    one = estimate(registry, genome, Shape(1, T))
+    embedding = genome.vocab * genome.d_model
+    start = T * one.kept_bytes_per_token + 2 * 4 * embedding
+    assert one.training_peak_bytes == 12 * one.parameters + max(start, 4 * (one.parameters + embedding))
+    few = estimate(registry, genome, Shape(1, 1))
+    assert few.training_peak_bytes == 16 * few.parameters + 4 * embedding
+    many = estimate(registry, genome, Shape(64, T))
+    assert many.training_peak_bytes - 12 * many.parameters == pytest.approx(
+        64 * T * one.kept_bytes_per_token + 8 * embedding
+    )
+
+
+@pytest.mark.parametrize("name", GENOMES)
+def test_bfloat16_copies_weights_but_halves_most_activations(registry: Registry, name: str) -> None:
+    wide, narrow = (estimate(registry, GENOMES[name], Shape(B, T, d)) for d in ("float32", "bfloat16"))
+    assert 0.5 < narrow.kept_bytes_per_token / wide.kept_bytes_per_token < 1
+    # Gradients and moments stay in float32 whatever the activations are.
+    assert narrow.training_peak_bytes > 12 * narrow.parameters
