@@ -152,6 +152,8 @@ def _candidates(draft: Draft, parts: Parts) -> Iterator[_Candidate]:
         number = f"[{names[:g].count(mixer)}]" if names.count(mixer) > 1 else ""
         for param, legal in {**descriptor.on_request, **descriptor.free}.items():
             start = setting(params, param)
+            if start is None and param in descriptor.equal:
+                start = setting(params, descriptor.equal[param])
             # What is switched off (0 or nothing) has no size to move.
             if isinstance(start, int) and not isinstance(start, bool) and start >= 1:
                 move = Setting(param, tuple(places))

@@ -17,6 +17,8 @@ Score = tuple[float, float, float]
 
 FINEST = 1e-3
 """Scale of residuals whose tolerance is smaller than this, so that a tolerance of 0 can be searched."""
+REACH = 16
+"""Grid steps within which a legal neighbour is looked for, where settings must divide one another."""
 NOWHERE = (math.inf, math.inf, math.inf)
 
 
@@ -104,12 +106,17 @@ class Problem:
         return (*point[:axis], value, *point[axis + 1 :])
 
     def neighbours(self, point: Point, axis: int) -> Iterator[Point]:
-        """The points one grid step down and up along one dimension."""
+        """The nearest legal points down and up along one dimension, at most ``REACH`` grid steps away."""
         grid = self.grids[axis]
         at = grid.index(point[axis])
-        for i in (at - 1, at + 1):
-            if 0 <= i < len(grid):
-                yield self.along(point, axis, grid[i])
+        for way in (-1, 1):
+            for i in range(at + way, at + way * (REACH + 1), way):
+                if not 0 <= i < len(grid):
+                    break
+                other = self.along(point, axis, grid[i])
+                if self.residuals(other) is not None:
+                    yield other
+                    break
 
     def best(self, count: int) -> list[Point]:
         """The best points asked so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Literal, get_args
 
 import numpy as np
@@ -26,15 +26,16 @@ RIVALS = 3
 """Dimensions per quantity among which coordinate descent looks for the one that solves it."""
 PROBES = 9
 """Values tried at once along a dimension."""
-REACH = 3
+PLANE = 3
 """Grid steps to each side in which descent moves two dimensions at once."""
-OPTUNA_TRIALS = 160
+FEW = 24
+"""Values of a dimension so coarse that the others are solved anew for each of them."""
+OPTUNA_TRIALS = 100
 OPTUNA_SEED = 0
 OPTUNA_STARTS = 8
 """Best points so far that Optuna begins with."""
 
 Found = tuple[Point, Path]
-Step = tuple[Path, Callable[[Problem, Point], Iterable[Point]]]
 
 
 def solve(problem: Problem, solver: Solver = "auto") -> Found:
@@ -67,7 +68,10 @@ def solve(problem: Problem, solver: Solver = "auto") -> Found:
 
 def _descended(problem: Problem, found: Found, path: Path, start: Point) -> Found:
     found = _better(problem, found, path, alternating(problem, start))
-    return _better(problem, found, path, descent(problem, found[0]))
+    found = _better(problem, found, path, descent(problem, found[0]))
+    if problem.feasible(found[0]):
+        return found
+    return _better(problem, found, path, nested(problem, found[0]))
 
 
 def _better(problem: Problem, best: Found, path: Path, points: Iterable[Point]) -> Found:
@@ -77,11 +81,11 @@ def _better(problem: Problem, best: Found, path: Path, points: Iterable[Point]) 
     return best
 
 
-def secant(problem: Problem, point: Point) -> Iterator[Point]:
+def secant(problem: Problem, point: Point, still: Set[int] = frozenset()) -> Iterator[Point]:
     """Newton steps in the logarithms of the dimensions, with slopes from grid neighbours, rounded to the grid.
 
     Quantities are nearly products of powers of the dimensions, so that few steps reach the answer. Of all steps that meet
-    the targets the shortest is taken.
+    the targets the shortest is taken. Dimensions in ``still`` stay.
     """
     for _ in range(SECANT_STEPS):
         here = problem.residuals(point)
@@ -93,7 +97,7 @@ def secant(problem: Problem, point: Point) -> Iterator[Point]:
         # A cap that is broken is aimed at its middle; everything else at its target.
         aims = [0.0 if problem.rules[q].two_sided else problem.rules[q].tolerance / 2 for q in rows]
         aim_Q = np.array([math.log1p(a) - math.log1p(here[q]) for a, q in zip(aims, rows, strict=True)])
-        step_N = np.linalg.lstsq(slopes(problem, point)[rows], aim_Q, rcond=1e-6)[0]
+        step_N = np.linalg.lstsq(slopes(problem, point, still)[rows], aim_Q, rcond=1e-6)[0]
         wanted = [v * math.exp(min(max(s, -1.0), 1.0)) for v, s in zip(point, step_N, strict=True)]
         moved = tuple(
             min(grid, key=lambda g: (abs(g - w), g)) for grid, w in zip(problem.grids, wanted, strict=True)
@@ -104,13 +108,14 @@ def secant(problem: Problem, point: Point) -> Iterator[Point]:
         yield point
 
 
-def slopes(problem: Problem, point: Point) -> np.ndarray:
-    """Slopes of the log of each quantity (rows) along the log of each dimension (columns), from grid neighbours."""
+def slopes(problem: Problem, point: Point, still: Set[int] = frozenset()) -> np.ndarray:
+    """Slopes of the log of each quantity (rows) along the log of each dimension (columns), from grid neighbours; 0 for
+    dimensions that stand still."""
     here = problem.residuals(point)
     slopes_QN = np.zeros((len(problem.rules), len(point)))
     if here is None:
         return slopes_QN
-    for axis in range(len(point)):
+    for axis in set(range(len(point))) - still:
         for other in problem.neighbours(point, axis):
             there = problem.residuals(other)
             if there is not None:
@@ -121,14 +126,14 @@ def slopes(problem: Problem, point: Point) -> np.ndarray:
     return slopes_QN
 
 
-def alternating(problem: Problem, point: Point) -> Iterator[Point]:
+def alternating(problem: Problem, point: Point, still: Set[int] = frozenset()) -> Iterator[Point]:
     """Coordinate descent as Dreamer matches its baselines (dreamer.md section 5, steps 2 to 4), in n dimensions.
 
     Each matched quantity is given one dimension, the one that moves it most for what it moves of the others; in turn,
     FLOPs first, each dimension is set to the value that brings its quantity closest to the target, until a whole sweep
-    changes nothing. Dimensions without a quantity stay. With two quantities and (E, F) this is the published method.
+    changes nothing. Dimensions without a quantity, and those in ``still``, stay. With two quantities and (E, F) this is the published method.
     """
-    pairs = _pairs(problem, point)
+    pairs = _pairs(problem, point, still)
     seen = {point}
     for _ in range(SWEEPS):
         for q, axis in pairs:
@@ -139,9 +144,9 @@ def alternating(problem: Problem, point: Point) -> Iterator[Point]:
         seen.add(point)
 
 
-def _pairs(problem: Problem, point: Point) -> list[tuple[int, int]]:
+def _pairs(problem: Problem, point: Point, still: Set[int]) -> list[tuple[int, int]]:
     """(quantity, dimension) for the matched quantities, FLOPs first: the pairing with the steepest slopes."""
-    steep_QN = np.abs(slopes(problem, point))
+    steep_QN = np.abs(slopes(problem, point, still))
     matched = [q for q, rule in enumerate(problem.rules) if rule.two_sided and steep_QN[q].any()]
     matched.sort(key=lambda q: "flops" not in problem.rules[q].quantity)
     rivals = sorted({int(n) for q in matched for n in np.argsort(-steep_QN[q], kind="stable")[:RIVALS]})
@@ -226,7 +231,27 @@ def _planes(problem: Problem, point: Point) -> Iterator[Point]:
 
 def _near(problem: Problem, point: Point, axis: int) -> tuple[int, ...]:
     at = problem.grids[axis].index(point[axis])
-    return problem.grids[axis][max(0, at - REACH) : at + REACH + 1]
+    return problem.grids[axis][max(0, at - PLANE) : at + PLANE + 1]
+
+
+def nested(problem: Problem, point: Point) -> Iterator[Point]:
+    """For every value of each dimension that has few, the others solved anew: steps of depth or heads are too coarse to
+    be taken while the rest stands still. Values near the proposal come first, and the first that fits is taken."""
+    for axis, grid in enumerate(problem.grids):
+        for value in _nearest_first(grid, problem.start[axis]) if len(grid) <= FEW else ():
+            solved, still = problem.along(point, axis, value), frozenset({axis})
+            if value == point[axis] or problem.residuals(solved) is None:
+                continue
+            for solver in (secant, alternating):
+                for found in solver(problem, solved, still):
+                    yield found
+                    if problem.feasible(found):
+                        return
+                    solved = found
+
+
+def _nearest_first(grid: tuple[int, ...], start: int) -> list[int]:
+    return sorted(grid, key=lambda value: abs(math.log(value / start)))
 
 
 def enumeration(problem: Problem) -> Iterator[Point]:

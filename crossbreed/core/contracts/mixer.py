@@ -180,6 +180,7 @@ class MixerDescriptor:
     ranges:  params a search may draw, with their ranges.
     free:    params a budget may move, with their legal grids (``Integers``). Dots lead into nested settings.
     on_request: params a budget moves only where it names them, with their legal grids.
+    equal:   params that take another param's value while they are None, such as ``kv_heads`` that of ``heads``.
     """
 
     name: str
@@ -190,5 +191,6 @@ class MixerDescriptor:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     free: Mapping[str, Range] = field(default_factory=dict)
     on_request: Mapping[str, Range] = field(default_factory=dict)
+    equal: Mapping[str, str] = field(default_factory=dict)
     reader: str | Callable[..., Any] | None = None
     reader_config: type[BaseModel] | None = None

@@ -47,6 +47,7 @@ def register_mixers() -> list[MixerDescriptor]:
             # Heads stay unless asked: they must remain a multiple of kv_heads. Sizes are even for whole rotary pairs.
             free={"head_size": Integers(2, 256, 2)},
             on_request={"heads": HEADS, "kv_heads": HEADS, "window": Integers(1, 65536)},
+            equal={"kv_heads": "heads"},
             reader=SOFTMAX,
             reader_config=SoftmaxSettings,
         ),
@@ -71,6 +72,7 @@ def register_mixers() -> list[MixerDescriptor]:
             ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
             free={"key_size": Integers(2, 256, 2), "value_size": Integers(2, 256, 2)},
             on_request={"heads": HEADS, "key_heads": HEADS},
+            equal={"key_heads": "heads"},
             reader=DELTA,
             reader_config=DeltaSettings,
         ),

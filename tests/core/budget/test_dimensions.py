@@ -101,9 +101,19 @@ def test_params_on_request_move_only_then(registry: Registry) -> None:
     assert grid(architecture, registry, "experts.top_k") == (1, 2, 3, 4)
     usual = layout(fill(architecture, registry), registry)
     assert {"attention.heads", "experts.top_k"}.isdisjoint(d.name for d in usual.dimensions)
-    # kv_heads is "as many as heads" here, so that there is no number to move.
-    freed = layout(fill(architecture, registry), registry, {"attention.kv_heads": None})
-    assert "attention.kv_heads" not in [d.name for d in freed.dimensions]
+
+
+def test_a_param_that_follows_another_starts_from_it(registry: Registry, costs: CostModel) -> None:
+    """``kv_heads`` is written None while it equals ``heads``; freed, it takes the values that divide them."""
+    architecture = genome(layer("attention", sequence_params={"heads": 4}))
+    assert grid(architecture, registry, "attention.kv_heads") == (2, 3, 4, 5, 6, 7, 8)
+    grouped = genome(layer("attention", sequence_params={"heads": 4, "kv_heads": 2}))
+    goal = budget_of(grouped, registry, costs, (), ("state_bytes",))
+    free = {"attention.kv_heads": (1, 4), "attention.head_size": (16, 16)}
+    found = match(architecture, goal, registry, costs, free=free)
+    assert found.certificate.feasible
+    assert found.certificate.dimensions["attention.kv_heads"] == 2
+    assert found.architecture == registry.canonical(grouped)
 
 
 def test_a_budget_frees_for_every_family_and_a_caller_for_this_one(
