@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from crossbreed.storage import schema
 from crossbreed.storage.rows import (
+    AnalyticsRow,
     ArtefactRow,
     CandidateRow,
     CurveRow,
@@ -89,6 +90,14 @@ class Queries(Trials, Runs):
                     for r in runs
                 ),
             )
+
+    def analytics(self, run_id: int, point: str = OWN) -> dict[str, AnalyticsRow]:
+        """What router analytics found about a run at an operating point, by kind; {} where nobody looked."""
+        found = schema.Analytics
+        columns = tuple(getattr(found, name) for name in AnalyticsRow.__dataclass_fields__)
+        query = select(*columns).join(_Point).where(_Point.run_id == run_id, _Point.name == point)
+        with self.database.reading() as session:
+            return {row[0]: AnalyticsRow(*row) for row in _rows(session, query.order_by(found.id))}
 
     def rungs(self, run_id: int) -> list[RungRow]:
         """The finished rungs of a run, first to last."""

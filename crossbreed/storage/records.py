@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from crossbreed.core.errors import StorageError
@@ -123,6 +123,9 @@ class Records:
     ) -> bool:
         """Measurements at an operating point: objects with the fields of ``MeasurementRow``.
 
+        ``rates`` are those of the few tokens measured: they stand only until an evaluation of the point says its own, which
+        its ledger and certificate go by.
+
         Raises StorageError for a median or quartile that is not finite and positive: such a number would be an
         unbeatable point of a front.
         """
@@ -136,7 +139,8 @@ class Records:
         with self.database.writing() as session:
             if _held(session, run_id, lease) is None:
                 return False
-            point_id = _point(session, run_id, point, rates=rates, settings=settings)
+            seen = None if _evaluated(session, run_id, point) else rates
+            point_id = _point(session, run_id, point, rates=seen, settings=settings)
             rows = [
                 {"operating_point_id": point_id}
                 | {name: getattr(m, name) for name in MEASUREMENT_KEY + _MEASURED}
@@ -180,6 +184,35 @@ class Records:
             upsert(session, schema.Evaluation, [row], ["operating_point_id", "tokens"])
             return True
 
+    def record_analytics(
+        self,
+        run_id: int,
+        lease: str,
+        point: str,
+        findings: Mapping[str, Any],
+        *,
+        version: int,
+        tokens: int,
+        rows: int,
+    ) -> bool:
+        """What router analytics found at an operating point, by kind, in place of all that was found there before.
+
+        ``version``: of the findings' form; ``tokens``: trained on so far; ``rows``: evaluation rows looked at.
+        """
+        with self.database.writing() as session:
+            if _held(session, run_id, lease) is None:
+                return False
+            point_id = _point(session, run_id, point)
+            table = schema.Analytics
+            session.execute(delete(table).where(table.operating_point_id == point_id))
+            about = {"operating_point_id": point_id, "version": version, "tokens": tokens, "rows": rows}
+            found = [
+                {**about, "kind": kind, "payload": plain.plain(payload), "recorded_at": now()}
+                for kind, payload in findings.items()
+            ]
+            upsert(session, table, found, ["operating_point_id", "kind"])
+            return True
+
     def record_artefact(
         self, run_id: int, lease: str, *, kind: str, path: str, sha256: str, bytes: int
     ) -> bool:
@@ -221,6 +254,13 @@ def _held(session: Session, run_id: int, lease: str) -> schema.Run | None:
         return None
     run.updated_at = now()
     return run
+
+
+def _evaluated(session: Session, run_id: int, name: str) -> bool:
+    """Whether the operating point has been judged."""
+    point, evaluation = schema.OperatingPoint, schema.Evaluation
+    found = select(evaluation.id).join(point).where(point.run_id == run_id, point.name == name)
+    return session.scalars(found.limit(1)).first() is not None
 
 
 def _point(session: Session, run_id: int, name: str, **data: Any) -> int:

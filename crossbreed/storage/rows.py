@@ -180,6 +180,18 @@ class PointRow:
 
 
 @dataclass(frozen=True)
+class AnalyticsRow:
+    """What router analytics found of one kind, over ``rows`` evaluation rows, after ``tokens`` training tokens."""
+
+    kind: str
+    version: int
+    tokens: int
+    rows: int
+    payload: Data
+    recorded_at: datetime
+
+
+@dataclass(frozen=True)
 class ArtefactRow:
     """A file of a run; ``path`` is relative to the artefact folder."""
 

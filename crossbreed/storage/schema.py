@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 
 from crossbreed.storage.states import STATES
 
-REVISION = "0001"
+REVISION = "0002"
 """The Alembic revision these models describe; a database at any other is migrated, or refused when it is newer."""
 
 VERSION_TABLE = "crossbreed_version"
@@ -275,6 +275,26 @@ class Evaluation(Base):
     score: Mapped[float | None]
     rows: Mapped[int]
     unscored_rows: Mapped[int]
+
+
+class Analytics(Base):
+    """One kind of finding of router analytics at an operating point.
+
+    ``version`` is that of the payload's form; ``tokens`` those the model had been trained on, ``rows`` the evaluation rows
+    looked at.
+    """
+
+    __tablename__ = "analytics"
+    __table_args__ = (UniqueConstraint("operating_point_id", "kind"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    operating_point_id: Mapped[int] = mapped_column(ForeignKey("operating_point.id", ondelete="CASCADE"))
+    kind: Mapped[str]
+    version: Mapped[int]
+    tokens: Mapped[int] = mapped_column(BigInteger)
+    rows: Mapped[int]
+    payload: Mapped[Data]
+    recorded_at: Mapped[datetime]
 
 
 class Artefact(Base):

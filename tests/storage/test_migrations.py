@@ -10,10 +10,11 @@ from sqlalchemy import CheckConstraint, inspect, text
 
 import crossbreed.storage
 from crossbreed.core.errors import StorageError
-from crossbreed.storage import Database
+from crossbreed.storage import Database, Repository
 from crossbreed.storage.database import alembic_config
 from crossbreed.storage.schema import REVISION, VERSION_TABLE, Base
 from crossbreed.storage.states import STATES
+from tests.storage.material import add_run, curve, running, speed
 
 
 def test_the_models_describe_the_last_revision() -> None:
@@ -46,6 +47,30 @@ def test_going_down_and_up_again_leaves_the_same_tables(url: str) -> None:
             command.upgrade(config, "head")
             context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
             assert compare_metadata(context, Base.metadata) == []
+
+
+def test_results_of_the_first_revision_are_kept(url: str) -> None:
+    with Repository.open(url) as repository:
+        run = add_run(repository, seed=2)
+        lease = running(repository, run)
+        repository.record_curve(run.id, lease, curve(0, 5))
+        repository.record_profile(run.id, lease, "own", [speed(10.0)], rates={"mode": (0.5, 0.5)})
+        repository.record_finished(run.id, lease, "done")
+        before = (repository.trial_detail(run.study_id, 0), repository.curve(run.id))
+        config = alembic_config()
+        with repository.database.engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0001")
+            assert "analytics" not in inspect(connection).get_table_names()
+    # A reader, such as the dashboard, changes nothing and says what would.
+    with pytest.raises(StorageError, match=r"older revision than '0002'.*any command that writes"):
+        Repository.open(url, read_only=True)
+    with Repository.open(url) as repository:
+        assert (repository.trial_detail(run.study_id, 0), repository.curve(run.id)) == before
+        assert repository.analytics(run.id) == {}
+        assert repository.record_analytics(run.id, lease, "own", {"experts": {}}, version=1, tokens=1, rows=1)
+    with Repository.open(url, read_only=True) as repository:
+        assert list(repository.analytics(run.id)) == ["experts"]
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

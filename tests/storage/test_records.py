@@ -7,6 +7,8 @@ from crossbreed.core.errors import StorageError
 from crossbreed.storage import Repository
 from tests.storage.material import add_run, curve, digest, running, speed
 
+FOUND = {"decisions": {"sites": [{"site": "0.0.0.gate", "shares": [0.5, 0.5]}]}, "agreement": {"flips": 0}}
+
 
 def test_records_sent_again_change_nothing(repository: Repository) -> None:
     run = add_run(repository)
@@ -29,12 +31,13 @@ def test_records_sent_again_change_nothing(repository: Repository) -> None:
                 sha256=digest("c"),
                 bytes=2**40,
             ),
+            repository.record_analytics(run.id, lease, "own", FOUND, version=1, tokens=160, rows=64),
             repository.record_finished(run.id, lease, "done"),
         ]
 
-    assert report() == [True] * 7
+    assert report() == [True] * 8
     once = repository.trial_detail(run.study_id, 0)
-    assert report() == [True] * 7
+    assert report() == [True] * 8
     twice = repository.trial_detail(run.study_id, 0)
     assert (once.runs[0].rungs, once.runs[0].points, once.runs[0].artefacts) == (
         twice.runs[0].rungs,
@@ -46,6 +49,7 @@ def test_records_sent_again_change_nothing(repository: Repository) -> None:
     assert [len(p.measurements) for p in twice.runs[0].points.values()] == [1]
     assert twice.runs[0].artefacts[0].bytes == 2**40
     assert len(repository.curve(run.id)) == 5
+    assert {kind: row.payload for kind, row in repository.analytics(run.id).items()} == FOUND
 
 
 def test_every_kind_of_record_refuses_a_stale_lease(repository: Repository) -> None:
@@ -61,8 +65,9 @@ def test_every_kind_of_record_refuses_a_stale_lease(repository: Repository) -> N
         repository.record_profile(run.id, stale, "own", [speed(1.0)]),
         repository.record_evaluation(run.id, stale, "own", tokens=32, metrics={}, score=1.0, rows=1),
         repository.record_artefact(run.id, stale, kind="log", path="x", sha256=digest("x"), bytes=1),
+        repository.record_analytics(run.id, stale, "own", FOUND, version=1, tokens=1, rows=1),
         repository.record_finished(run.id, stale, "failed", cause="late"),
-    ] == [False] * 7
+    ] == [False] * 8
     assert repository.trial_detail(run.study_id, 0) == before
     assert repository.curve(run.id) == []
 
@@ -177,3 +182,40 @@ def test_a_run_cannot_end_twice_differently(repository: Repository) -> None:
     assert repository.record_finished(run.id, lease, "done")
     with pytest.raises(StorageError, match="ended as 'done'"):
         repository.record_finished(run.id, lease, "failed")
+
+
+def test_analytics_are_kept_by_run_point_and_kind_and_replaced_as_a_whole(repository: Repository) -> None:
+    run, other = add_run(repository), add_run(repository, name="b")
+    for each in (run, other):
+        lease = running(repository, each)
+        assert repository.record_analytics(each.id, lease, "own", FOUND, version=1, tokens=160, rows=64)
+    lease = str(repository.run(run.id).lease)
+    repository.record_analytics(
+        run.id, lease, "forced:0.4", {"agreement": {"x": math.nan}}, version=1, tokens=160, rows=8
+    )
+    repository.record_analytics(
+        run.id, lease, "own", {"experts": {"pools": []}}, version=2, tokens=2**40, rows=512
+    )
+    (row,) = repository.analytics(run.id).values()
+    assert (row.kind, row.version, row.tokens, row.rows) == ("experts", 2, 2**40, 512)
+    assert row.payload == {"pools": []}
+    assert repository.analytics(run.id, "forced:0.4")["agreement"].payload == {"x": None}
+    assert repository.analytics(run.id, "forced:1") == {}
+    assert repository.analytics(other.id).keys() == FOUND.keys()
+
+
+def test_rates_of_an_evaluation_are_not_replaced_by_those_of_a_few_timed_tokens(
+    repository: Repository,
+) -> None:
+    run = add_run(repository)
+    lease = running(repository, run)
+
+    def rates() -> object:
+        return repository.trial_detail(run.study_id, 0).runs[0].points["own"].rates
+
+    repository.record_profile(run.id, lease, "own", [speed(10.0)], rates={"mode": (0.9, 0.1)})
+    assert rates() == {"mode": [0.9, 0.1]}
+    about = {"tokens": 32, "metrics": {}, "score": 1.0, "rows": 1}
+    repository.record_evaluation(run.id, lease, "own", rates={"mode": (0.75, 0.25)}, **about)
+    repository.record_profile(run.id, lease, "own", [speed(10.0)], rates={"mode": (0.8, 0.2)})
+    assert rates() == {"mode": [0.75, 0.25]}

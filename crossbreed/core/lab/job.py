@@ -25,6 +25,7 @@ class Job:
     artefacts:    this run's own folder; a job for the same run finds its checkpoints there and goes on from them.
     phases:       done in this order. ``profile`` measures forced rates while training lies ahead, own decisions after it;
                   ``points`` replaces that choice.
+    analytics:    whether a trained, routed model's decisions are looked at after it was timed at its own.
     judged:       operating points at which ``evaluate`` judges the model before its own decisions.
     """
 
@@ -47,6 +48,7 @@ class Job:
     phases: tuple[Phase, ...] = WHOLE
     points: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
+    analytics: bool = True
 
     @property
     def key(self) -> str:

@@ -119,6 +119,20 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Analysed:
+    """Router analytics at one operating point: kind -> numbers, over ``rows`` evaluation rows.
+
+    ``version`` is that of their form; ``tokens`` those the model had been trained on.
+    """
+
+    point: str
+    tokens: int
+    rows: int
+    version: int
+    findings: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last record of a trial. ``cause`` is a sentence, empty when done."""
 
@@ -127,9 +141,9 @@ class Finished:
     traceback: str = ""
 
 
-Record = Started | Profiled | Curve | RungDone | Evaluated | Finished
+Record = Started | Profiled | Curve | RungDone | Evaluated | Analysed | Finished
 RECORDS: dict[str, type[Record]] = {
-    cls.__name__: cls for cls in (Started, Profiled, Curve, RungDone, Evaluated, Finished)
+    cls.__name__: cls for cls in (Started, Profiled, Curve, RungDone, Evaluated, Analysed, Finished)
 }
 
 

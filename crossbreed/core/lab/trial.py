@@ -20,14 +20,23 @@ from crossbreed.core.contracts.parts import Kind
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import ConfigError, CrossbreedError, Diverged, OutOfMemory
 from crossbreed.core.host import Host
-from crossbreed.core.lab import checkpoint
+from crossbreed.core.lab import analytics, checkpoint
 from crossbreed.core.lab.environment import describe, pick_device
 from crossbreed.core.lab.evaluate import Evaluation, evaluate
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.operating_points import FORCED, OWN, OperatingPoint
 from crossbreed.core.lab.profile import profile
 from crossbreed.core.lab.recipe import Recipe
-from crossbreed.core.lab.records import Evaluated, Finished, Rates, Record, RungDone, Started, State
+from crossbreed.core.lab.records import (
+    Analysed,
+    Evaluated,
+    Finished,
+    Rates,
+    Record,
+    RungDone,
+    Started,
+    State,
+)
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
@@ -302,6 +311,24 @@ class _Trial:
             if point not in self.profiled:
                 self.profiled.add(point)
                 self.emit(measure(point))
+                if point == OWN and self.trainer.step and self.job.analytics:
+                    self._analyse(point)
+
+    def _analyse(self, point: OperatingPoint) -> None:
+        """Look at a few rows: less work than the profile before it (see ``analytics.few_rows`` for the bounds)."""
+        subject = analytics.Subject(
+            self.model,
+            self.task,
+            analytics.few_rows(self.task),
+            point=point,
+            batch=self.recipe.eval_batch,
+            seed=self.job.seed,
+            dtype=self.recipe.dtype,
+        )
+        found = analytics.analyse(subject)
+        if found.kinds:
+            tokens, version = self.trainer.tokens, analytics.VERSION
+            self.emit(Analysed(point.name, tokens, found.rows, version, _plain(found.kinds)))
 
     def _points(self, training_ahead: bool) -> tuple[OperatingPoint, ...]:
         if self.job.points:

@@ -50,6 +50,7 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
         phases=phases,
         points=points,
         judged=judged,
+        analytics=file.search.analytics,
     )
 
 

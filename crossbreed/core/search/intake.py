@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crossbreed.core.budget.certificate import Certificate
-from crossbreed.core.lab.records import Curve, Evaluated, Finished, Profiled, Record, RungDone, Started
+from crossbreed.core.lab.records import (
+    Analysed,
+    Curve,
+    Evaluated,
+    Finished,
+    Profiled,
+    Record,
+    RungDone,
+    Started,
+)
 from crossbreed.core.search.breeding import Breeder, violation
 from crossbreed.core.search.candidates import OWN
 from crossbreed.storage import Repository
@@ -85,6 +94,16 @@ def store(repository: Repository, run_id: int, folder: str, lease: str, record: 
             rates=record.rates,
             ledger=record.ledger,
             certificate=record.certificate,
+        )
+    if isinstance(record, Analysed):
+        return repository.record_analytics(
+            run_id,
+            lease,
+            record.point,
+            record.findings,
+            version=record.version,
+            tokens=record.tokens,
+            rows=record.rows,
         )
     if isinstance(record, RungDone):
         return _store_rung(repository, run_id, folder, lease, record)

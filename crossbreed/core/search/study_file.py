@@ -112,6 +112,7 @@ class SearchSection(Section):
                 beside their own decisions.
     points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, at which candidates they fit are judged
                 and timed beside their own decisions.
+    analytics:  look at a few rows of each routed run after it is timed, for ``crossbreed routers``.
     """
 
     sampler: str = "tpe"
@@ -125,6 +126,7 @@ class SearchSection(Section):
     profile_after: int = Field(default=16, ge=1)
     forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
     points: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    analytics: bool = True
     stop: StopSection = StopSection()
 
     @field_validator("points")

@@ -6,6 +6,7 @@ import pytest
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab.records import (
+    Analysed,
     Curve,
     CurvePoint,
     Evaluated,
@@ -31,6 +32,9 @@ MEASURED = Measurement(
         Curve((CurvePoint(5, 480, 0.1 + 0.2, 1e-3, 2.0, {"mode.rate": 0.5}),)),
         RungDone(0, 480, {"accuracy": 1 / 3}, "rung-0.safetensors", "ab" * 32, 1024),
         Evaluated("own", 480, {"accuracy": 1 / 3}, 1 / 3, {"mode": (0.5, 0.5)}, 24, 0, {"tokens": 12}, None),
+        Analysed(
+            "own", 480, 24, 1, {"agreement": {"flips": 0, "sites": [{"site": "mode", "agreement": 1.0}]}}
+        ),
         Finished("failed", "exception: ValueError: no", "Traceback"),
     ],
 )

@@ -14,6 +14,7 @@ from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.matcher import certify
 from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.records import (
+    Analysed,
     Curve,
     Evaluated,
     Finished,
@@ -61,6 +62,7 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
         "RungDone",
         "Evaluated",
         "Profiled",
+        "Analysed",
         "Finished",
     ]
     assert [r.tokens for r in of(RungDone, records)] == [768, 2304]
@@ -68,7 +70,23 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
     (evaluated,) = of(Evaluated, records)
     assert evaluated.score == evaluated.metrics["accuracy"] == of(RungDone, records)[-1].metrics["accuracy"]
     assert evaluated.ledger["realised"]
+    (analysed,) = of(Analysed, records)
+    assert (analysed.point, analysed.tokens, analysed.rows) == ("own", 2304, 24)
+    assert set(analysed.findings) == {"decisions", "agreement"}
+    (site,) = analysed.findings["decisions"]["sites"]
+    assert {site["site"]: tuple(site["shares"])} == evaluated.rates
+    assert [entry["class"] for entry in site["classes"]] == ["key", "value", "filler", "query"]
     assert [from_json(json.loads(json.dumps(to_json(r)))) for r in records] == records
+
+
+def test_decisions_are_looked_at_once_trained_and_only_where_wanted(job, genome, records_of, tmp_path):
+    gated = genome(gate={"name": "learned"})
+    untrained = records_of(job(gated, phases=("profile",), points=("own",)))
+    unwanted = records_of(job(gated, phases=("train", "evaluate", "profile"), analytics=False))
+    unrouted = records_of(job(phases=("train", "evaluate", "profile"), artefacts=str(tmp_path / "other")))
+    assert not of(Analysed, untrained + unwanted + unrouted)
+    # The run is trained by now; its profile alone looks too.
+    assert len(of(Analysed, records_of(job(gated, phases=("profile",))))) == 1
 
 
 def test_an_oracle_is_shown_the_labels_wherever_it_is_judged(job, genome, records_of):

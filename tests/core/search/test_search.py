@@ -63,6 +63,9 @@ def test_a_users_router_is_searched_trained_timed_and_shown(tmp_path: Path) -> N
         detail = study.repository.trial_detail(study.row.id, int(gated["trial"].iloc[0]))
         # Routed candidates are timed under forced rates and at their own decisions.
         assert set(detail.runs[0].points) == {"own", "forced:0.22"}
+        found = study.repository.analytics(detail.runs[0].run.id)
+        sites = found["decisions"].payload["sites"]
+        assert {site["site"]: site["shares"] for site in sites} == detail.runs[0].points["own"].rates
         assert detail.runs[0].run.identities["router:coin"].startswith("sha256:")
         assert [p.path for p in study.repository.plugin_files(study.row.id)] == [str(file)]
         with pytest.raises(ConfigError, match="start it from its study file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from crossbreed.core.lab.analytics.agreement import agreement
@@ -14,21 +15,29 @@ from crossbreed.core.lab.analytics.switches import switches
 VERSION = 1
 """Of the findings' form; a change of meaning or of names raises it."""
 
-Findings = dict[str, dict[str, Any]]
-"""Kind -> its numbers: ``decisions``, ``agreement``, ``switches``, ``experts``; only what the model has."""
+
+@dataclass(frozen=True)
+class Findings:
+    """``kinds``: ``decisions``, ``agreement``, ``switches`` and ``experts``, those that the model has, with their numbers.
+
+    ``rows``: evaluation rows looked at; a kind says for itself where it took fewer.
+    """
+
+    rows: int
+    kinds: dict[str, dict[str, Any]]
 
 
 def analyse(subject: Subject, *, switch_at: int | None = None) -> Findings:
-    """Everything that applies to a model; {} where nothing is routed.
+    """Everything that applies to a model; no kind where nothing is routed.
 
     ``switch_at``: the position at which mode switches are looked at; half the task's length when None. Raises ConfigError
     for a position that is not inside the text.
     """
     seen = observe(subject)
-    found: Findings = {}
+    found = {}
     if seen.sites:
         found["decisions"] = decisions(seen, subject.model.sites())
         found["agreement"] = agreement(subject)
     found["switches"] = switches(subject, switch_at)
     found["experts"] = experts(seen, subject.model)
-    return {kind: numbers for kind, numbers in found.items() if numbers}
+    return Findings(seen.rows, {kind: numbers for kind, numbers in found.items() if numbers})
