@@ -183,6 +183,11 @@ class Ledger:
     prediction: Prediction | None = None
 
     @property
+    def batch_state_bytes(self) -> float:
+        """Decode state of all sequences of the batch."""
+        return self.batch * self.state_bytes
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """All lines, each at its own site."""
         return tuple(line._replace(site=site + line.site) for site, lines in self.sections for line in lines)
@@ -192,6 +197,7 @@ class Ledger:
         plain = {
             f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("sections", "prediction")
         }
+        plain["batch_state_bytes"] = self.batch_state_bytes
         plain["parts"] = [part._asdict() for part in self.parts]
         plain["prediction"] = None if self.prediction is None else asdict(self.prediction)
         return plain
@@ -209,6 +215,7 @@ QUANTITIES: dict[str, str] = {
     "active_parameters": "weights one token uses",
     "non_embedding_parameters": "stored weights without the token embedding and an untied head",
     "state_bytes": "decode state of one sequence at the budget's length, bytes",
+    "batch_state_bytes": "decode state of the budget's whole batch at its length, bytes",
     "memory_bytes": "weights plus decode state of one sequence at the budget's length, bytes",
     "training_peak_bytes": "weights, gradients, optimiser moments and kept activations of a step at the budget's batch, bytes",
 }

@@ -16,7 +16,7 @@ SHAPE = {"tokens": 32}
 
 def a_ledger(**values: float) -> Ledger:
     zeros = dict.fromkeys(
-        (f for f in Ledger.__dataclass_fields__ if f not in ("dtype", "rates", "parts")), 1.0
+        (f for f in Ledger.__dataclass_fields__ if f not in ("dtype", "rates", "sections", "prediction")), 1.0
     )
     return Ledger(**{**zeros, "dtype": "float32", **values})  # type: ignore[arg-type]
 
@@ -89,3 +89,58 @@ def test_a_certificate_survives_json() -> None:
     found = residuals(a_ledger(parameters=101), budget)
     certificate = Certificate(feasible=True, quantities=found, dimensions={"swiglu.hidden": 3}, path="optuna")
     assert Certificate.model_validate_json(certificate.model_dump_json()) == certificate
+
+
+def test_state_is_that_of_one_sequence_or_of_the_whole_batch_by_name() -> None:
+    """Memory and state are of one sequence at any batch, so that they compare; the batch's state has its own name."""
+    ledger = a_ledger(batch=8, state_bytes=100.0)
+    assert ledger.quantity("state_bytes") == 100
+    assert ledger.quantity("batch_state_bytes") == 800
+    assert ledger.as_dict()["batch_state_bytes"] == 800
+
+
+@pytest.mark.parametrize(
+    ("quantity", "given", "number"),
+    [
+        ("parameters", "180M", 180e6),
+        ("active_parameters", "1.5B", 1.5e9),
+        ("parameters", "12_345", 12_345),
+        ("parameters", "2,000,000", 2e6),
+        ("training_flops_per_token", "1.1 GFLOPs", 1.1e9),
+        ("decode_flops_per_token", "364M", 364e6),
+        ("memory_bytes", "512 MiB", 512 * 2**20),
+        ("memory_bytes", "1GB", 1e9),
+        ("state_bytes", "4096", 4096),
+        ("state_bytes", 4096, 4096),
+    ],
+)
+def test_values_are_numbers_or_amounts_with_a_unit(quantity: str, given: Any, number: float) -> None:
+    rules = {"shape": SHAPE, "match": {quantity: 0.1}, "values": {quantity: given}}
+    budget = Budget.read(rules)
+    assert budget.target(quantity) == pytest.approx(number)
+    assert Budget.read(budget.model_dump(mode="json")) == budget
+
+
+@pytest.mark.parametrize(
+    ("quantity", "given", "units"),
+    [
+        ("parameters", "180MB", "none, k, M, G, T, B"),
+        ("memory_bytes", "2G", "none, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
+        ("memory_bytes", "180M parameters", "KiB"),
+        ("training_flops_per_token", "1.1GB", "GFLOPs"),
+        ("parameters", "-5M", "got '-5M'"),
+        ("parameters", "many", "got 'many'"),
+        ("parameters", "1.2.3M", "got '1.2.3M'"),
+        ("parameters", "nan", "got 'nan'"),
+        ("parameters", float("inf"), "got inf"),
+        ("parameters", True, "got True"),
+        ("parameters", [1], "got [1]"),
+    ],
+)
+def test_a_value_in_another_unit_is_refused_with_the_units_it_takes(
+    quantity: str, given: Any, units: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        Budget.read({"shape": SHAPE, "match": {quantity: 0.1}, "values": {quantity: given}})
+    assert f"reference value of '{quantity}' must be a finite number above 0" in str(error.value)
+    assert units in str(error.value)
