@@ -75,8 +75,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
 """Of operations that PyTorch counts as nothing, or wrongly, from their arguments. A plugin adds its own kernels' here."""
 
 MULTIPLIES = re.compile(
-    r"mm|mv|dot|matmul|linear(?!_space)|conv|einsum|attention|solve|cdist|bilinear|lstm|gru|rnn|cholesky|inverse"
-    r"|addr|addbmm|lu_|svd|eig|qr|matrix_exp"
+    r"(^|_)(\w*mm|\w*mv|v?dot|matmul|linear|\w*conv\w*|einsum|attention|solve|cdist|bilinear|lstm|gru|rnn|addr|cholesky"
+    r"|inv|inverse|lu|svd|eigh?|qr|matrix_exp|lstsq)(_|$)"
 )
 """Names of PyTorch's operations that multiply matrices."""
 
