@@ -38,6 +38,7 @@ from crossbreed.core.lab.records import (
     State,
 )
 from crossbreed.core.lab.train import Trainer
+from crossbreed.core.lab.verify import verify
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.model.legality import mode_readers
@@ -124,7 +125,7 @@ class _Trial:
         self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
             self.device
         )
-        self._check_against_ledger(self._ledger())
+        verify(self.model, self._ledger(), job.certificate, job.key)
         owner = checkpoint.Header(
             architecture=genome.digest(self.architecture),
             recipe=self.recipe.model_dump(mode="json"),
@@ -174,28 +175,6 @@ class _Trial:
     def _ledger(self, rates: Rates | None = None) -> Ledger:
         shape = Shape(tokens=self.task.length) if self.budget is None else self.budget.shape.as_shape()
         return self.cost_model.estimate(self.architecture, shape, rates=rates)
-
-    def _check_against_ledger(self, ledger: Ledger) -> None:
-        """Refuse a candidate whose certificate or ledger is not that of the model that was built here."""
-        if self.job.certificate is not None:
-            for residual in Certificate.model_validate(self.job.certificate).quantities:
-                found = ledger.quantity(residual.quantity)
-                if abs(found - residual.value) > 1e-9 * abs(residual.value):
-                    raise ConfigError(
-                        f"certificate of run {self.job.key} has {residual.quantity} {residual.value:g}, but this worker's ledger says {found:g}; "
-                        "both must come from the same plugins"
-                    )
-        total = sum(p.numel() for p in self.model.parameters())
-        embedding = self.model.embedding.weight.numel()
-        if self.model.head is not None:
-            embedding += self.model.head.weight.numel()
-        counted = {"parameters": total, "non_embedding_parameters": total - embedding}
-        for quantity, built in counted.items():
-            if built != ledger.quantity(quantity):
-                raise ConfigError(
-                    f"the built model has {quantity} {built}, but its ledger says {ledger.quantity(quantity):.0f}; "
-                    "the cost() of one of its parts does not count its weights"
-                )
 
     def _rung_path(self, rung: int) -> Path:
         return self.folder / f"rung-{rung}{checkpoint.SUFFIX}"

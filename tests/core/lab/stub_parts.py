@@ -19,7 +19,9 @@ class ShiftConfig(BaseModel):
 
     hidden: int = 32
     dropout: float = 0.0
-    fault: Literal["", "nan", "raise", "memory", "allocator", "interrupt", "miscount"] = ""
+    fault: Literal[
+        "", "nan", "raise", "memory", "allocator", "interrupt", "miscount", "misstate", "no_room"
+    ] = ""
     at: int = 0
 
 
@@ -34,7 +36,8 @@ class Shift(Mixer, nn.Module):
         self.outer = nn.Linear(config.hidden, build.d_model, bias=False)
 
     def forward(self, x_BTD, context, state, read_BT=None):
-        before_B1D = torch.zeros_like(x_BTD[:, :1]) if state is None else state["last_B1D"].to(x_BTD.dtype)
+        fresh = state is None or not state["last_B1D"].shape[1]
+        before_B1D = torch.zeros_like(x_BTD[:, :1]) if fresh else state["last_B1D"].to(x_BTD.dtype)
         shifted_BTD = torch.cat([before_B1D, x_BTD[:, :-1]], dim=1)
         hidden_BTF = torch.relu(self.inner(torch.cat([x_BTD, shifted_BTD], dim=-1)))
         hidden_BTF = nn.functional.dropout(hidden_BTF, self.config.dropout, training=context.training)
@@ -59,7 +62,10 @@ class Shift(Mixer, nn.Module):
         return y_BTD
 
     def init_state(self, batch, *, slots=0, dtype=None, device=None):
-        return {"last_B1D": torch.zeros(batch, 1, self.inner.in_features // 2, dtype=dtype, device=device)}
+        tokens = 0 if self.config.fault == "no_room" else 1
+        return {
+            "last_B1D": torch.zeros(batch, tokens, self.inner.in_features // 2, dtype=dtype, device=device)
+        }
 
     @staticmethod
     def cost(config, d_model, shape, depths=1, parts=None):
@@ -68,7 +74,7 @@ class Shift(Mixer, nn.Module):
             reads=(Work.product(2.0 * weights),),
             parameters=weights,
             active_parameters=weights,
-            state_bytes=d_model * shape.dtype_bytes,
+            state_bytes=d_model * shape.dtype_bytes + (config.fault == "misstate"),
         )
 
 
