@@ -8,8 +8,9 @@ from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.space import SearchSpaceDescriptor
 
 
-class LayerHybridsConfig(BaseModel):
-    """layers: sequence-and-channel layers of a layered candidate; 2 is the least in which layers can differ."""
+class LayersConfig(BaseModel):
+    """layers: sequence-and-channel layers of a layered candidate, and the starting depth of a repeated one; 2 is the least in
+    which layers can differ."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,7 +23,25 @@ def register_search_spaces() -> list[SearchSpaceDescriptor]:
         SearchSpaceDescriptor(
             name="layer_hybrids",
             factory="crossbreed.search_spaces.layer_hybrids:LayerHybrids",
-            config=LayerHybridsConfig,
+            config=LayersConfig,
             summary="a sequence mixer for each layer, gates on attention, modes of a multi-mixer, repeats over depth",
-        )
+        ),
+        SearchSpaceDescriptor(
+            name="amor",
+            factory="crossbreed.search_spaces.amor:Amor",
+            config=LayersConfig,
+            summary="a recurrent backbone and gated attention after it, or attention in, beside or instead of it (AMOR)",
+        ),
+        SearchSpaceDescriptor(
+            name="oryx",
+            factory="crossbreed.search_spaces.oryx:Oryx",
+            config=LayersConfig,
+            summary="equal layers whose readers share keys and values under a mode router, or of one mixer (Oryx)",
+        ),
+        SearchSpaceDescriptor(
+            name="dreamer",
+            factory="crossbreed.search_spaces.dreamer:Dreamer",
+            config=LayersConfig,
+            summary="a block over depth, sequence and channels, repeated with shared weights or layered (Dreamer)",
+        ),
     ]

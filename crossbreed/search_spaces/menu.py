@@ -32,6 +32,7 @@ class Menu:
     multi: sequence mixers that hold several readers; only listed if a mode router and a pair of readers are allowed.
     pairs: readers for them, the reader that decodes cheapest first; the pair that trains cheapest first.
     dense / sparse: channel mixers that use all their weights for every token, or store more.
+    gates / modes / halts: routers that may stand there. depth: depth policies. over_depth: mixers of the depth axis.
     """
 
     growing: tuple[str, ...]
@@ -42,7 +43,9 @@ class Menu:
     sparse: tuple[str, ...]
     gates: tuple[str, ...]
     modes: tuple[str, ...]
+    halts: tuple[str, ...]
     depth: tuple[str, ...]
+    over_depth: tuple[str, ...] = ()
 
     @property
     def sequence(self) -> tuple[str, ...]:
@@ -53,8 +56,8 @@ class Menu:
         return self.dense + self.sparse
 
 
-def menu(setting: Setting) -> Menu:
-    """Sort what a setting allows. Raises ConfigError when no sequence mixer or no depth policy is left."""
+def menu(setting: Setting, space: str) -> Menu:
+    """Sort what a setting allows. Raises ConfigError, naming the space, when no sequence mixer or depth policy is left."""
     parts = setting.parts
     on_axis: dict[str, list[str]] = {"sequence": [], "channel": [], "depth": []}
     for name in setting.mixers:
@@ -83,18 +86,18 @@ def menu(setting: Setting) -> Menu:
         sparse=tuple(sparse),
         gates=_able(setting, "gate", 2),
         modes=modes,
+        halts=_able(setting, "halt", 2),
         depth=tuple(setting.depth),
+        over_depth=tuple(on_axis["depth"]),
     )
     if not found.sequence:
         allowed = ", ".join(setting.mixers) or "none"
         raise ConfigError(
-            f"space 'layer_hybrids' needs a sequence mixer, and for a multi-mixer two readers and a mode router; "
+            f"space {space!r} needs a sequence mixer, and for a multi-mixer two readers and a mode router; "
             f"the study allows the mixers: {allowed}."
         )
     if not found.depth:
-        raise ConfigError(
-            "space 'layer_hybrids' needs a depth policy, such as 'layered'; the study allows none."
-        )
+        raise ConfigError(f"space {space!r} needs a depth policy, such as 'layered'; the study allows none.")
     return found
 
 
