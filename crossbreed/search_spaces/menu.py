@@ -1,4 +1,7 @@
-"""What a study allows, sorted by what each part can do. Only capabilities, configs and costs are looked at, never names."""
+"""What a study allows, sorted by what each part can do. Only capabilities, configs and costs are looked at, never names.
+
+Mixers along depth are not on this menu: they are worth proposing only where a space is about repeated stages.
+"""
 
 from __future__ import annotations
 

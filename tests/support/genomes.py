@@ -14,6 +14,13 @@ MAMBA2 = {"mixer": "mamba2", "params": {"heads": 3, "head_size": 8, "state_size"
 DELTANET = {"mixer": "gated_deltanet", "params": {"heads": 2, "key_size": 8, "value_size": 12}}
 SWIGLU = {"mixer": "swiglu", "params": {"hidden": 20}}
 EXPERTS = {"mixer": "experts", "params": {"experts": 4, "hidden": 12, "top_k": 2}}
+PROJECTION_EXPERTS = {"experts": 3, "top_k": 2, "router_key": 4}
+DEPTH_ATTENTION = {"mixer": "depth_attention", "params": {"heads": 2, "head_size": 8}}
+
+
+def of_experts(sublayer: dict[str, Any], **params: Any) -> dict[str, Any]:
+    """The same mixer with routed projections."""
+    return {**sublayer, "params": {**sublayer["params"], "projection_experts": PROJECTION_EXPERTS | params}}
 
 
 def multi(*readers: str) -> dict[str, Any]:
@@ -87,6 +94,48 @@ GENOMES: dict[str, Architecture] = {
             "blocks": [block(DELTANET), block(EXPERTS)],
             "depth": {"name": "recurrent", "repeats": 2},
             "halt": gate("entropy_gate", mu_init=0.95, kappa=0.0),
+        }
+    ),
+    "dreamer": architecture(
+        {
+            "blocks": [
+                block(
+                    of_experts(DEPTH_ATTENTION),
+                    of_experts({"mixer": "attention", "params": {"heads": 2, "head_size": 12}}),
+                    EXPERTS,
+                    output_init="depth_scaled",
+                )
+            ],
+            "depth": {"name": "recurrent", "repeats": 3},
+        },
+        tie_embeddings=False,
+    ),
+    "dreamer_parallel": architecture(
+        {
+            "blocks": [
+                block(
+                    DEPTH_ATTENTION,
+                    of_experts(MAMBA2, tied=False),
+                    EXPERTS,
+                    arrangement="parallel",
+                    norm="sandwich",
+                    gate=gate("learned", segment=4),
+                )
+            ],
+            "depth": {"name": "recurrent", "repeats": 3, "params": {"inject": True}},
+        }
+    ),
+    "dreamer_halting": architecture(
+        {
+            "blocks": [block(of_experts(DEPTH_ATTENTION), DELTANET), block(EXPERTS)],
+            "depth": {"name": "recurrent", "repeats": 2},
+            "halt": gate("entropy_gate", mu_init=0.95, kappa=0.0),
+        }
+    ),
+    "layered_depth_attention": architecture(
+        {
+            "blocks": [block(DEPTH_ATTENTION, ATTENTION), block(SWIGLU)],
+            "depth": {"name": "layered", "repeats": 3},
         }
     ),
 }

@@ -78,6 +78,11 @@ class Context:
         return self.positions_BT == 0
 
     @property
+    def recording(self) -> bool:
+        """Whether statistics of this pass are kept, so that computing them is worth it."""
+        return self.recorder is not None and self.recorder.open
+
+    @property
     def detailed(self) -> bool:
         """Whether the recorder of this pass wants facts about every token."""
         return self.recorder is not None and self.recorder.open and self.recorder.detail

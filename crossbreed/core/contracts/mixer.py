@@ -146,9 +146,9 @@ class Reader:
         return frozenset()
 
     @staticmethod
-    def cost(config: Any, heads: HeadShape, d_model: int, shape: Shape) -> Cost:
-        """Cost of this reader alone (``write``: state update; ``reads[0]``: its read), without projections."""
-        raise NotImplementedError("a reader must define cost(config, heads, d_model, shape)")
+    def cost(config: Any, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
+        """Cost of this reader alone (``write``: state update; ``reads[0]``: its read), without projections, per depth."""
+        raise NotImplementedError("a reader must define cost(config, heads, d_model, shape, depths)")
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,7 @@ class ReaderBuild:
     d_model: int
     heads: HeadShape
     backend: str = "auto"
+    depths: int = 1
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -39,3 +41,40 @@ def rotary(x_BTHK: Tensor, positions_BT: Tensor, theta: float = 10000.0, fractio
     first, second = x_BTHK[..., :rotated].to(dtype).chunk(2, -1)
     turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x_BTHK.dtype)
     return turned if rotated == K else torch.cat((turned, x_BTHK[..., rotated:]), -1)
+
+
+DepthEncoding = Literal["rose", "index", "none"]
+
+
+def depth_rotary(
+    x_BTHK: Tensor, depth: int, depths: int, encoding: DepthEncoding = "rose", theta: float = 100.0
+) -> Tensor:
+    """Rotate by depth instead of by token (RoSE; Dreamer, arXiv 2601.21582).
+
+    Between two vectors that are both rotated only the difference of their depths counts; against an unrotated one, such
+    as a router's key, `rose` tells both the depth and how many depths are left.
+
+    Args:
+        x_BTHK: queries or keys at one depth.
+        depth, depths: index from 0, and how many depths there are.
+        encoding: `rose` turns the first half of the channels by `depth` and the second by `depths - depth`; `index` turns
+            all of them by `depth`; `none` leaves them.
+        theta: base of the wavelengths; depths are few, so it is small.
+
+    Returns:
+        A tensor like `x_BTHK`.
+
+    Raises:
+        ConfigError: K that does not split into rotated pairs (a multiple of 4 for `rose`, of 2 for `index`).
+    """
+    if encoding == "none":
+        return x_BTHK
+    at_11 = torch.full((1, 1), depth, device=x_BTHK.device)
+    if encoding == "index":
+        return rotary(x_BTHK, at_11, theta)
+    if x_BTHK.shape[-1] % 4:
+        raise ConfigError(
+            f"rose turns two halves in pairs, so the size must be a multiple of 4, got {x_BTHK.shape[-1]}."
+        )
+    past_BTHK, left_BTHK = x_BTHK.chunk(2, -1)
+    return torch.cat((rotary(past_BTHK, at_11, theta), rotary(left_BTHK, depths - at_11, theta)), -1)

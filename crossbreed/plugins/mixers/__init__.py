@@ -1,7 +1,8 @@
 """Built-in mixers. Importing this imports no torch; the classes load when a model is built or a cost is asked for.
 
 Legend for tensor names: B batch, T tokens, S key slots, D model width, H output heads, Q query heads, G key/value heads,
-K key size, V value size, C channels, W convolution width, E experts, F expert width, N choices.
+K key size, V value size, C channels, W convolution width, E experts, F expert width, J expert slots of a token, L depths,
+N choices or tokens.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from crossbreed.core.ledger import Phase
 from crossbreed.plugins.mixers.configs import (
     AttentionConfig,
     DeltaSettings,
+    DepthAttentionConfig,
     ExpertsConfig,
     GatedDeltaNetConfig,
     Mamba2Config,
@@ -85,6 +87,16 @@ def register_mixers() -> list[MixerDescriptor]:
             ranges={"heads": Choices((2, 4, 8))},
             free={"head_size": Integers(2, 256, 2)},
             on_request={"heads": HEADS},
+        ),
+        MixerDescriptor(
+            name="depth_attention",
+            factory=SEQUENCE,
+            config=DepthAttentionConfig,
+            capabilities=MixerCapabilities("depth", execution=DECODE_SKIPS),
+            summary="attention of each token over its own earlier depths (Dreamer)",
+            ranges={"heads": Choices((1, 2, 4))},
+            # Multiples of 4: the encoding of depth turns two halves in pairs.
+            free={"head_size": Integers(4, 256, 4)},
         ),
         MixerDescriptor(
             name="swiglu",

@@ -124,7 +124,7 @@ class DeltaReader(Reader, nn.Module):
         return frozenset({"A_log", "dt_bias"})
 
     @staticmethod
-    def cost(config: DeltaSettings, heads: HeadShape, d_model: int, shape: Shape) -> Cost:
+    def cost(config: DeltaSettings, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
         """Gate projections, the triangular system of the chunk and the state update (write); the rest is read.
 
         Algorithmic, per head in chunk form with m keys seen and m-1 earlier ones: key products 2K(m-1), solving for the

@@ -1,6 +1,6 @@
-"""What a sequence mixer is made of, derived from its settings. Imports no torch.
+"""What a sequence or depth mixer is made of, derived from its settings. Imports no torch.
 
-Every sequence mixer is the same machine: projections, an optional short convolution, readers over one stream of keys and
+Every one of them is the same machine: projections, an optional short convolution, readers over one stream of keys and
 values, an optional gate and norm, one output matrix. A single mixer is a multi-mixer with one reader.
 """
 
@@ -20,16 +20,19 @@ from crossbreed.plugins.mixers.configs import (
     Activation,
     AttentionConfig,
     Config,
+    DepthAttentionConfig,
     GatedDeltaNetConfig,
     Mamba2Config,
     MultiMixerConfig,
     Norm,
+    ProjectionExperts,
     ShortConv,
 )
 
 SOFTMAX = "crossbreed.plugins.mixers.softmax_reader:SoftmaxReader"
 SSD = "crossbreed.plugins.mixers.ssd_reader:SsdReader"
 DELTA = "crossbreed.plugins.mixers.delta_reader:DeltaReader"
+DEPTH = "crossbreed.plugins.mixers.depth_reader:DepthReader"
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,12 @@ class ReaderPart:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of one sequence mixer.
+    """The parts of one sequence or depth mixer.
 
     conv, kv_activation, q_activation: what follows the projections; queries are convolved only if ``conv.on`` is qkv.
     rotary: (theta, fraction) of the positions that readers marked ``rotated`` see, or None where none is.
     norm: none, full (RMS over all heads, after gating) or head (RMS per head, before gating).
+    experts: routing of the projections, or None where they are plain matrices.
     """
 
     heads: HeadShape
@@ -66,6 +70,7 @@ class Plan:
     gate: bool
     norm: Norm
     rotary: tuple[float, float] | None = None
+    experts: ProjectionExperts | None = None
 
     @property
     def key_width(self) -> int:
@@ -95,10 +100,16 @@ class Plan:
         return self.key_width + self.value_width + queries
 
     @property
+    def channels(self) -> tuple[tuple[str, int], ...]:
+        """Names and widths of what a token is projected to, in order."""
+        queries = [(f"query{i}", self.query_width) for i in range(len(self.readers))]
+        gate = [("gate", self.output_width)] if self.gate else []
+        return ("key", self.key_width), ("value", self.value_width), *queries, *gate
+
+    @property
     def projected_width(self) -> int:
-        """All projected channels, in the order keys, values, each reader's queries, gate."""
-        queries = self.query_width * len(self.readers)
-        return self.key_width + self.value_width + queries + (self.output_width if self.gate else 0)
+        """All projected channels."""
+        return sum(width for _, width in self.channels)
 
     @property
     def norm_width(self) -> int:
@@ -107,8 +118,8 @@ class Plan:
 
 @singledispatch
 def plan(config: Config, parts: Parts | None = None) -> Plan:
-    """The plan of a sequence mixer's config; ``parts`` is needed where readers are given by name."""
-    raise ConfigError(f"{type(config).__name__} is not the config of a sequence mixer")
+    """The plan of a mixer's config; ``parts`` is needed where readers are given by name."""
+    raise ConfigError(f"{type(config).__name__} is not the config of a sequence or depth mixer")
 
 
 @plan.register
@@ -157,6 +168,22 @@ def _(config: MultiMixerConfig, parts: Parts | None = None) -> Plan:
         gate=config.gate,
         norm=config.norm,
         rotary=None if config.rope == "none" else (config.rope_theta, config.rope_fraction),
+        experts=config.projection_experts,
+    )
+
+
+@plan.register
+def _(config: DepthAttentionConfig, parts: Parts | None = None) -> Plan:
+    heads, groups, size = config.heads, config.kv_heads or config.heads, config.head_size
+    return Plan(
+        heads=HeadShape(heads, heads, groups, groups, size, size),
+        readers=(ReaderPart("depth_attention", DEPTH, config),),
+        conv=None,
+        kv_activation="none",
+        q_activation="none",
+        gate=False,
+        norm="none",
+        experts=config.projection_experts,
     )
 
 
@@ -177,6 +204,7 @@ def _single(
         gate=config.gate,
         norm=config.norm,
         rotary=rotary,
+        experts=config.projection_experts,
     )
 
 

@@ -1,21 +1,39 @@
-"""The projections of a sequence mixer: keys, values, each reader's queries and the gate of a token, and the way back."""
+"""The projections of a mixer: keys, values, each reader's queries and the gate of a token, and the way back.
+
+Either one matrix for everybody, or Dreamer's light sparse experts (arXiv 2601.21582): with weights p that a router gives
+each token, X = sum_e p_e u W_X^e for every projected part X, and the output is sum_e p_e o W_O^e with the same p.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossbreed.core.contracts.context import Context
+from crossbreed.core.ledger import Shape
+from crossbreed.core.ops.routed_linear import routed_linear
+from crossbreed.plugins.mixers.accounting import input_kept
+from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
 from crossbreed.plugins.mixers.plan import Plan
 from crossbreed.plugins.mixers.reading import rows_that_read
 
 INIT_STD = 0.02
+ALL = "all"
+"""The part that one decision for everything is made for."""
+OUTPUT = "output"
+
+Routes = Mapping[str, Route]
+"""The decisions of a token, by the part they are made for; none for plain matrices."""
 
 
 class Projections(nn.Module):
     """One matrix for everything a token is projected to, so that it is one product, and one output matrix.
 
-    The rows of ``input`` stand in the order keys, values, each reader's queries, gate.
+    The rows of ``input`` stand in the order of ``plan.channels``.
     """
 
     output_names = frozenset({"output.weight"})
@@ -29,19 +47,92 @@ class Projections(nn.Module):
 
     def forward(self, x_BTD: Tensor, context: Context) -> Projected:
         """The projections of one piece, computed part by part as they are asked for."""
-        return Projected(self, x_BTD)
+        return Projected(self, x_BTD, {})
 
-    @staticmethod
-    def parameters_of(plan: Plan, d_model: int) -> int:
-        """Weights of projections that are not built."""
-        return d_model * (plan.projected_width + plan.output_width)
+    def channels(self, x_BTD: Tensor, first: int, last: int, routes: Routes) -> Tensor:
+        """BTC: channels ``first:last`` of the projected ones."""
+        # A product with a slice of the weight, rather than a slice of the product: large gradients are never copied.
+        return F.linear(x_BTD, self.input.weight[first:last])
+
+    def out(self, o_BTC: Tensor, routes: Routes) -> Tensor:
+        """BTD: what the mixer adds to the stream."""
+        return self.output(o_BTC)  # type: ignore[no-any-return]
+
+    def after_step(self, statistics: list[dict[str, Any]]) -> None:
+        """Plain matrices balance nothing."""
+
+    def no_weight_decay(self) -> frozenset[str]:
+        return frozenset()
+
+
+class RoutedProjections(nn.Module):
+    """E sets of all matrices and the router that weighs them, one decision a token for all parts, or one for each.
+
+    Every valid token is routed, whether it reads or not, since its keys and values follow the decision too.
+    """
+
+    output_names = frozenset({"output_ECD"})
+
+    def __init__(self, plan: Plan, d_model: int, depths: int) -> None:
+        super().__init__()
+        assert plan.experts is not None
+        self.plan, E = plan, plan.experts.stored
+        self.input_EDC = nn.Parameter(torch.empty(E, d_model, plan.projected_width))
+        self.output_ECD = nn.Parameter(torch.empty(E, plan.output_width, d_model))
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=INIT_STD)
+        self.routers = nn.ModuleDict(
+            {
+                part: ExpertRouter(plan.experts, d_model, depths, "load" if part == ALL else f"load.{part}")
+                for part in routed_parts(plan)
+            }
+        )
+
+    def forward(self, x_BTD: Tensor, context: Context) -> Projected:
+        x_ND = x_BTD.flatten(0, 1)
+        routes = {part: router(x_ND, context) for part, router in self.routers.items()}
+        if context.recording:
+            counted_N = context.counted_BT().flatten()
+            for part, route in routes.items():
+                self.routers[part].record(route, counted_N, context)  # type: ignore[operator]
+        return Projected(self, x_BTD, routes)
+
+    def channels(self, x_BTD: Tensor, first: int, last: int, routes: Routes) -> Tensor:
+        x_ND, found, start = x_BTD.flatten(0, 1), [], 0
+        weight_EDC = self.input_EDC.to(x_ND.dtype)
+        spans = ((ALL, self.plan.projected_width),) if ALL in routes else self.plan.channels
+        for part, width in spans:
+            low, high = max(first, start), min(last, start + width)
+            if low < high:
+                route = routes[part]
+                found.append(routed_linear(x_ND, weight_EDC[..., low:high], route.dispatch, route.weight_NJ))
+            start += width
+        whole_NC = found[0] if len(found) == 1 else torch.cat(found, -1)
+        return whole_NC.view(*x_BTD.shape[:2], last - first)
+
+    def out(self, o_BTC: Tensor, routes: Routes) -> Tensor:
+        route = routes[ALL] if ALL in routes else routes[OUTPUT]
+        o_NC = o_BTC.flatten(0, 1)
+        y_ND = routed_linear(o_NC, self.output_ECD.to(o_NC.dtype), route.dispatch, route.weight_NJ)
+        return y_ND.view(*o_BTC.shape[:2], -1)
+
+    def after_step(self, statistics: list[dict[str, Any]]) -> None:
+        for router in self.routers.values():
+            router.after_step(statistics)  # type: ignore[operator]
+
+    def no_weight_decay(self) -> frozenset[str]:
+        return frozenset(
+            f"routers.{part}.{name}"
+            for part, router in self.routers.items()
+            for name in router.no_weight_decay()  # type: ignore[operator]
+        )
 
 
 class Projected:
     """What projections make of one piece: written channels, queries and gate of its tokens, and outputs from theirs."""
 
-    def __init__(self, maps: Projections, x_BTD: Tensor) -> None:
-        self.maps, self.x_BTD = maps, x_BTD
+    def __init__(self, maps: Projections | RoutedProjections, x_BTD: Tensor, routes: Routes) -> None:
+        self.maps, self.x_BTD, self.routes = maps, x_BTD, routes
 
     def written(self) -> Tensor:
         """BTC: keys, values, and queries where they are convolved, of every token."""
@@ -77,15 +168,54 @@ class Projected:
 
     def output(self, o_BTC: Tensor) -> Tensor:
         """BTD: what the mixer adds to the stream."""
-        return self.maps.output(o_BTC)  # type: ignore[no-any-return]
+        return self.maps.out(o_BTC, self.routes)
 
     def rows(self, rows: Tensor) -> Projected:
-        """The same for some rows of the piece."""
-        return Projected(self.maps, self.x_BTD[rows])
+        """The same for some rows of a one-token piece."""
+        routes = {part: route.rows(rows) for part, route in self.routes.items()}
+        return Projected(self.maps, self.x_BTD[rows], routes)
 
     def _channels(self, first: int, last: int) -> Tensor:
-        # A product with a slice of the weight, rather than a slice of the product: large gradients are never copied.
-        return F.linear(self.x_BTD, self.maps.input.weight[first:last])
+        return self.maps.channels(self.x_BTD, first, last, self.routes)
+
+
+class Toll(NamedTuple):
+    """What projections cost, beside the width they have: sets of matrices stored and used by a token, and routing.
+
+    kept_bytes: what training keeps of one token, the outputs of the readers left out.
+    """
+
+    stored: int
+    used: int
+    router_parameters: int
+    router_flops: float
+    kept_bytes: float
+
+
+def build_projections(plan: Plan, d_model: int, depths: int) -> Projections | RoutedProjections:
+    """The projections of a plan, with initial values."""
+    return Projections(plan, d_model) if plan.experts is None else RoutedProjections(plan, d_model, depths)
+
+
+def toll(plan: Plan, d_model: int, shape: Shape) -> Toll:
+    """The cost of projections that are not built."""
+    products = 2 if plan.projected_width > plan.written_width else 1
+    if plan.experts is None:
+        return Toll(1, 1, 0, 0.0, input_kept(d_model, products, shape))
+    experts, count = plan.experts, len(routed_parts(plan))
+    router = ExpertRouter.cost(experts, d_model)
+    # The router's input; for each slot the rows of every product and of the output, and what was weighted.
+    rows = products if experts.tied else len(plan.channels)
+    slot = (rows + 1) * d_model + plan.projected_width + plan.output_width
+    kept = float(d_model * shape.wide_bytes + experts.slots * slot * shape.dtype_bytes)
+    kept += count * ExpertRouter.kept(experts, shape)
+    return Toll(experts.stored, experts.slots, router.parameters * count, router.flops * count, kept)
+
+
+def routed_parts(plan: Plan) -> tuple[str, ...]:
+    """What decisions are made for: everything at once, or every projected part and the output."""
+    assert plan.experts is not None
+    return (ALL,) if plan.experts.tied else (*(part for part, _ in plan.channels), OUTPUT)
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -1,4 +1,5 @@
-"""Sequence mixers: attention, Mamba-2, Gated DeltaNet and the multi-mixer are one class with different plans.
+"""Sequence and depth mixers: attention, Mamba-2, Gated DeltaNet, the multi-mixer and depth attention are one class with
+different plans.
 
 Legend: H output heads, Q query heads, G key or value heads, K key size, V value size, C projected channels, N readers.
 """
@@ -20,10 +21,9 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
-from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.configs import Config
 from crossbreed.plugins.mixers.plan import Plan, plan
-from crossbreed.plugins.mixers.projections import Projected, Projections
+from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
 from crossbreed.plugins.mixers.reading import check_backend, masked, read_mask, rows_that_read, starts
 
 NORM_EPS = 1e-6
@@ -44,7 +44,7 @@ class SequenceMixer(Mixer, nn.Module):
         self.config, self.plan = config, plan(config, build.parts)
         p = self.plan
         check_backend("/".join(reader.name for reader in p.readers), build.backend)
-        self.projections = Projections(p, build.d_model)
+        self.projections = build_projections(p, build.d_model, build.depths)
         self.conv_CW: nn.Parameter | None = None
         self.conv_bias_C: nn.Parameter | None = None
         if p.conv is not None:
@@ -52,7 +52,7 @@ class SequenceMixer(Mixer, nn.Module):
             self.conv_CW = nn.Parameter(torch.empty(p.written_width, p.conv.width).uniform_(-bound, bound))
             self.conv_bias_C = nn.Parameter(torch.zeros(p.written_width)) if p.conv.bias else None
         self.norm_weight = nn.Parameter(torch.ones(p.norm_width)) if p.norm_width else None
-        reader_build = ReaderBuild(build.d_model, p.heads, build.backend)
+        reader_build = ReaderBuild(build.d_model, p.heads, build.backend, build.depths)
         self.readers = nn.ModuleList(part.load()(part.config, reader_build) for part in p.readers)
 
     def forward(
@@ -215,12 +215,16 @@ class SequenceMixer(Mixer, nn.Module):
             state |= {f"{i}.{name}": tensor for name, tensor in own.items()}
         return state
 
+    def after_step(self, statistics: list[dict[str, Any]]) -> None:
+        self.projections.after_step(statistics)
+
     def no_weight_decay(self) -> frozenset[str]:
         names = {
             f"readers.{i}.{name}"
             for i, reader in enumerate(self.readers)
             for name in reader.no_weight_decay()  # type: ignore[operator]
         }
+        names |= {f"projections.{name}" for name in self.projections.no_weight_decay()}
         names |= {name for name in ("norm_weight", "conv_bias_C") if getattr(self, name) is not None}
         return frozenset(names)
 
@@ -229,61 +233,65 @@ class SequenceMixer(Mixer, nn.Module):
 
     @staticmethod
     def cost(config: Any, d_model: int, shape: Shape, depths: int = 1, parts: Parts | None = None) -> Cost:
-        """Keys, values, convolution and state updates are written; queries, gate, scores and output are read.
+        """Keys, values, convolution, state updates and the routing of projections are written; queries, gate, scores and
+        output are read.
 
         A token pays gate and output once, whoever reads: with several readers they stand under ``write`` in training
         and prefill, where every reader is computed, and under each read in decode.
         """
-        return _cost(plan(config, parts), d_model, shape)
+        return _cost(plan(config, parts), d_model, shape, depths)
 
 
 @lru_cache(maxsize=4096)
-def _cost(p: Plan, d_model: int, shape: Shape) -> Cost:
-    count = len(p.readers)
-    own = [part.load().cost(part.config, p.heads, d_model, shape) for part in p.readers]
+def _cost(p: Plan, d_model: int, shape: Shape, depths: int) -> Cost:
+    count, paid = len(p.readers), toll(p, d_model, shape)
+    own = [part.load().cost(part.config, p.heads, d_model, shape, depths) for part in p.readers]
     taps = 0 if p.conv is None else p.conv.width
-    written = 2.0 * d_model * p.written_width + 2.0 * taps * p.written_width
-    query = 0.0 if p.queries_convolved else 2.0 * d_model * p.query_width
-    out = 2.0 * d_model * p.output_width * (2 if p.gate else 1)
+    # Numbers of the matrices that one token goes through, for each channel.
+    channel = d_model * paid.used
+    query = 0 if p.queries_convolved else channel * p.query_width
+    out = channel * p.output_width * (2 if p.gate else 1)
     once = count > 1 and shape.phase != "decode"
     tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
-    parameters_out = d_model * p.output_width * (2 if p.gate else 1) + p.norm_width
-    parameters_written = p.written_width * (d_model + (0 if p.conv is None else taps + p.conv.bias))
+    conv = 0 if p.conv is None else p.written_width * (taps + p.conv.bias)
+    written = channel * p.written_width
     write = Work.product(
-        written + (out if once else 0.0),
-        weights=parameters_written + (parameters_out if once else 0),
+        2.0 * (written + p.written_width * taps + (out if once else 0)) + paid.router_flops,
+        weights=written + conv + paid.router_parameters + (out + p.norm_width if once else 0),
         state_traffic_bytes=2 * tail_bytes,
-        kept_bytes=_kept(p, d_model, shape) if shape.phase == "train" else 0.0,
+        kept_bytes=_kept(p, shape) + paid.kept_bytes if shape.phase == "train" else 0.0,
     )
     for cost in own:
         write = write.plus(cost.write)
-    read = Work.product(query + (0.0 if once else out), weights=query / 2 + (0 if once else parameters_out))
-    small = p.norm_width + sum(c.parameters for c in own)
-    if p.conv is not None:
-        small += p.written_width * (taps + p.conv.bias)
-    parameters = Projections.parameters_of(p, d_model) + small
-    unused = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
+    read = Work.product(
+        2.0 * (query + (0 if once else out)), weights=query + (0 if once else out + p.norm_width)
+    )
+    matrices = d_model * (p.projected_width + p.output_width)
+    unread = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
+    small = p.norm_width + conv + sum(c.parameters for c in own)
+    fixed = paid.router_parameters + small
     return Cost(
         write=write,
         reads=tuple(read.plus(cost.reads[0]) for cost in own),
-        parameters=parameters,
-        active_parameters=parameters - unused,
+        parameters=paid.stored * matrices + fixed,
+        active_parameters=paid.used * (matrices - unread) + fixed,
         state_bytes=tail_bytes + sum(c.state_bytes for c in own),
+        scratch_bytes=sum(c.scratch_bytes for c in own),
         small_parameters=small,
     )
 
 
-def _kept(p: Plan, d_model: int, shape: Shape) -> float:
-    """Bytes kept of one token outside the readers.
+def _kept(p: Plan, shape: Shape) -> float:
+    """Bytes kept of one token outside projections and readers.
 
-    The input; the convolution's input and what activations saw; queries and gate, which are views of one product; angles
+    The convolution's input and what activations saw; queries and gate, which are views of one product; angles
     of rotary positions, and keys that stay because values lie beside them; around the gate and norm: the readers' output,
-    its normalised or gated forms, and the input of the output projection.
+    its normalised or gated forms.
     """
     narrow, wide, H, T = shape.dtype_bytes, shape.wide_bytes, p.heads.heads, shape.tokens
     W, out, count = p.written_width, p.output_width, len(p.readers)
     read_width = p.projected_width - W
-    kept = input_kept(d_model, 2 if read_width else 1, shape)
+    kept = 0.0
     if p.conv is not None:
         kept += W * narrow * (1 + (p.conv.width - 1) / T)
     if "silu" in (p.kv_activation, p.q_activation if p.queries_convolved else "none"):

@@ -148,7 +148,7 @@ class SoftmaxReader(Reader, nn.Module):
         return frozenset() if self.gain_Q is None else frozenset({"gain_Q"})
 
     @staticmethod
-    def cost(config: SoftmaxSettings, heads: HeadShape, d_model: int, shape: Shape) -> Cost:
+    def cost(config: SoftmaxSettings, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
         """Scores and weighted values; a causal query sees half of the sequence, the window at most.
 
         Executed: full tiles in training and prefill, and the backward pass of fused attention computes the scores again

@@ -125,7 +125,7 @@ class SsdReader(Reader, nn.Module):
         return frozenset({"A_log", "dt_bias"} if self.D_H is None else {"A_log", "dt_bias", "D_H"})
 
     @staticmethod
-    def cost(config: SsdSettings, heads: HeadShape, d_model: int, shape: Shape) -> Cost:
+    def cost(config: SsdSettings, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
         """Time-step projection and state update (write); scores and values inside the chunk, state times query (read).
 
         Scores are computed once for heads that share both query and key.

@@ -24,6 +24,14 @@ SEQUENCE: dict[str, tuple[str, dict[str, Any]]] = {
         "attention",
         {"heads": 2, "head_size": 8, "rope_fraction": 0.5, "short_conv": {"activation": "silu", "on": "qkv"}},
     ),
+    "attention of experts": (
+        "attention",
+        {
+            "heads": 2,
+            "head_size": 6,
+            "projection_experts": {"experts": 3, "top_k": 3, "router_key": 4, "shared_scale": "learned"},
+        },
+    ),
     "mamba2": ("mamba2", {"heads": 4, "head_size": 6, "state_size": 5, "groups": 2}),
     "mamba2 bare": ("mamba2", {"heads": 2, "short_conv": None, "norm": "none", "gate": False, "skip": False}),
     "gated_deltanet": ("gated_deltanet", {"heads": 4, "key_heads": 2, "key_size": 6, "value_size": 5}),
@@ -36,6 +44,15 @@ SEQUENCE: dict[str, tuple[str, dict[str, Any]]] = {
             "heads": 2,
             "head_size": 6,
             "short_conv": {"width": 3, "on": "qkv"},
+        },
+    ),
+    "multi of experts": (
+        "multi_mixer",
+        {
+            "readers": ["gated_deltanet", "attention"],
+            "heads": 2,
+            "head_size": 6,
+            "projection_experts": {"experts": 2, "tied": False, "router_key": 4, "gate_norm": "l2"},
         },
     ),
 }

@@ -15,7 +15,7 @@ from crossbreed.core.errors import ConfigError, MissingCapability
 from crossbreed.core.genome import Architecture, digest
 from tests.plugins.mixers.helpers import PARTS, build
 
-NAMES = ["attention", "experts", "gated_deltanet", "mamba2", "multi_mixer", "swiglu"]
+NAMES = ["attention", "depth_attention", "experts", "gated_deltanet", "mamba2", "multi_mixer", "swiglu"]
 
 
 def test_built_ins_are_offered() -> None:

@@ -7,7 +7,8 @@ search can change the number of heads alone.
 from __future__ import annotations
 
 from crossbreed.plugins.mixers.configs.channel import ExpertsConfig, SwiGLUConfig
-from crossbreed.plugins.mixers.configs.common import Activation, Config, Norm, ShortConv
+from crossbreed.plugins.mixers.configs.common import Activation, Config, DepthEncoding, Norm, ShortConv
+from crossbreed.plugins.mixers.configs.depth import DepthAttentionConfig
 from crossbreed.plugins.mixers.configs.multi import MultiMixerConfig
 from crossbreed.plugins.mixers.configs.readers import (
     DecaySettings,
@@ -15,6 +16,7 @@ from crossbreed.plugins.mixers.configs.readers import (
     SoftmaxSettings,
     SsdSettings,
 )
+from crossbreed.plugins.mixers.configs.routing import ProjectionExperts, RoutingSettings
 from crossbreed.plugins.mixers.configs.sequence import AttentionConfig, GatedDeltaNetConfig, Mamba2Config
 
 __all__ = [
@@ -23,11 +25,15 @@ __all__ = [
     "Config",
     "DecaySettings",
     "DeltaSettings",
+    "DepthAttentionConfig",
+    "DepthEncoding",
     "ExpertsConfig",
     "GatedDeltaNetConfig",
     "Mamba2Config",
     "MultiMixerConfig",
     "Norm",
+    "ProjectionExperts",
+    "RoutingSettings",
     "ShortConv",
     "SoftmaxSettings",
     "SsdSettings",

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Activation = Literal["none", "silu"]
 Norm = Literal["none", "full", "head"]
 Rope = Literal["all", "attention", "none"]
+DepthEncoding = Literal["rose", "index", "none"]
 
 
 class Config(BaseModel):
@@ -67,3 +68,13 @@ def check_rotary(head_size: int, fraction: float) -> None:
 def check_divides(name: str, part: int | None, whole_name: str, whole: int) -> None:
     if part is not None and whole % part:
         raise ValueError(f"{name} ({part}) must divide {whole_name} ({whole})")
+
+
+def check_depth_encoding(name: str, size: int, encoding: DepthEncoding) -> None:
+    """Raise ValueError unless a vector of ``size`` splits into the pairs that a depth encoding rotates."""
+    multiple = {"rose": 4, "index": 2, "none": 1}[encoding]
+    if size % multiple:
+        parts = "two halves of rotated pairs" if encoding == "rose" else "rotated pairs"
+        raise ValueError(
+            f"{name} must be a multiple of {multiple} for depth_encoding {encoding!r} ({parts}), got {size}"
+        )

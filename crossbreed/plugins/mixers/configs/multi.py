@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from crossbreed.plugins.mixers.configs.common import Activation, Config, Norm, Rope, ShortConv, check_rotary
 from crossbreed.plugins.mixers.configs.readers import DeltaSettings, SoftmaxSettings, SsdSettings
+from crossbreed.plugins.mixers.configs.routing import ProjectionSettings
 
 READER_SETTINGS: dict[str, type[Config]] = {
     "attention": SoftmaxSettings,
@@ -40,7 +41,7 @@ FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
 """What Oryx uses with Mamba-2 (tm) and with Gated DeltaNet (tg): paper, appendix B."""
 
 
-class MultiMixerConfig(Config):
+class MultiMixerConfig(ProjectionSettings):
     """Several readers over one stream of keys and values (Oryx); a mode router chooses who reads."""
 
     readers: tuple[ReaderChoice, ...] = Field(

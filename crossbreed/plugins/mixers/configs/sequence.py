@@ -15,9 +15,10 @@ from crossbreed.plugins.mixers.configs.common import (
     check_rotary,
 )
 from crossbreed.plugins.mixers.configs.readers import DeltaSettings, SoftmaxSettings, SsdSettings
+from crossbreed.plugins.mixers.configs.routing import ProjectionSettings
 
 
-class AttentionConfig(SoftmaxSettings):
+class AttentionConfig(SoftmaxSettings, ProjectionSettings):
     """Causal softmax attention with rotary positions, grouped queries and an optional sliding window."""
 
     heads: int = Field(default=4, ge=1, description="Query heads; 4 suits widths near 64.")
@@ -58,7 +59,7 @@ class AttentionConfig(SoftmaxSettings):
         return self
 
 
-class Mamba2Config(SsdSettings):
+class Mamba2Config(SsdSettings, ProjectionSettings):
     """Mamba-2: state-space duality with a short convolution and a gated norm."""
 
     heads: int = Field(
@@ -85,7 +86,7 @@ class Mamba2Config(SsdSettings):
         return self
 
 
-class GatedDeltaNetConfig(DeltaSettings):
+class GatedDeltaNetConfig(DeltaSettings, ProjectionSettings):
     """Gated DeltaNet: the delta rule with a decay, a short convolution and a gated norm per head."""
 
     heads: int = Field(default=4, ge=1, description="Value heads; heads x value_size is twice a width of 64.")
