@@ -23,8 +23,9 @@ def of_experts(sublayer: dict[str, Any], **params: Any) -> dict[str, Any]:
     return {**sublayer, "params": {**sublayer["params"], "projection_experts": PROJECTION_EXPERTS | params}}
 
 
-def multi(*readers: str) -> dict[str, Any]:
-    return {"mixer": "multi_mixer", "params": {"readers": list(readers), "heads": 2, "head_size": 12}}
+def multi(*readers: str | dict[str, Any], **params: Any) -> dict[str, Any]:
+    sizes = {"heads": 2, "head_size": 12}
+    return {"mixer": "multi_mixer", "params": {"readers": list(readers), **sizes, **params}}
 
 
 def block(*sublayers: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -69,6 +70,71 @@ GENOMES: dict[str, Architecture] = {
     "oryx_random": architecture(
         {"blocks": [block(multi("mamba2", "attention")), block(SWIGLU)] * 2},
         mode_router=gate("segment_random", **HALVES),
+    ),
+    "oryx_scheduled": architecture(
+        {
+            "blocks": [
+                block(
+                    multi(
+                        "mamba2",
+                        {"name": "attention", "params": {"l2_norm": "qk"}},
+                        tied_queries=True,
+                        norm="head",
+                        norm_place="after_gate",
+                    )
+                ),
+                block(
+                    multi(
+                        "mamba2",
+                        "attention",
+                        tied_kv=False,
+                        q_activation=["silu", "none"],
+                        short_conv=None,
+                        norm="head",
+                    )
+                ),
+                block(
+                    multi(
+                        "mamba2",
+                        "attention",
+                        tied_kv=False,
+                        tied_queries=True,
+                        short_conv={"width": 3, "on": "qkv"},
+                        gate=False,
+                    )
+                ),
+            ]
+        },
+        mode_router=gate(
+            "segment_random",
+            segment=4,
+            probability=0.5,
+            draws="per_batch",
+            evaluate=[(0, 0), (3, 1)],
+        ),
+    ),
+    "oryx_random_controls": architecture(
+        {
+            "blocks": [
+                block(
+                    multi(
+                        {"name": "gated_deltanet", "params": {"writes": "when_read"}},
+                        {"name": "attention", "params": {"writes": "when_read", "l2_norm": "k"}},
+                    )
+                ),
+                block(
+                    multi(
+                        "gated_deltanet",
+                        "attention",
+                        tied_queries=True,
+                        norm="full",
+                        norm_place="before_gate",
+                        rope="all",
+                    )
+                ),
+            ]
+        },
+        mode_router=gate("segment_random", segment="sequence", probability=0.5),
     ),
     "oryx_learned": architecture(
         {"blocks": [block(multi("gated_deltanet", "attention")), block(SWIGLU)] * 2},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -25,6 +25,7 @@ from crossbreed.plugins.mixers.configs import (
     Mamba2Config,
     MultiMixerConfig,
     Norm,
+    NormPlace,
     ProjectionExperts,
     ShortConv,
 )
@@ -37,12 +38,18 @@ DEPTH = "crossbreed.plugins.mixers.depth_reader:DepthReader"
 
 @dataclass(frozen=True)
 class ReaderPart:
-    """One reader: its name, where its class is, its settings, whether it sees rotated queries and keys."""
+    """One reader: its name, where its class is, its settings, whether it sees rotated queries and keys.
+
+    kv, queries: which of the plan's streams of keys and values, and of queries, it reads.
+    """
 
     name: str
     factory: str | Callable[..., Any]
     config: Any
     rotated: bool = False
+    q_activation: Activation = "none"
+    kv: int = 0
+    queries: int = 0
 
     def load(self) -> Any:
         """The reader's class, imported now if it was not yet."""
@@ -56,9 +63,9 @@ class ReaderPart:
 class Plan:
     """The parts of one sequence or depth mixer.
 
-    conv, kv_activation, q_activation: what follows the projections; queries are convolved only if ``conv.on`` is qkv.
+    conv, kv_activation: what follows the projections; queries are convolved only if ``conv.on`` is qkv.
     rotary: (theta, fraction) of the positions that readers marked ``rotated`` see, or None where none is.
-    norm: none, full (RMS over all heads, after gating) or head (RMS per head, before gating).
+    norm: none, full (RMS over all heads) or head (RMS per head); ``norm_place`` counts where there is a gate.
     experts: routing of the projections, or None where they are plain matrices.
     """
 
@@ -66,14 +73,24 @@ class Plan:
     readers: tuple[ReaderPart, ...]
     conv: ShortConv | None
     kv_activation: Activation
-    q_activation: Activation
     gate: bool
     norm: Norm
+    norm_place: NormPlace
     rotary: tuple[float, float] | None = None
     experts: ProjectionExperts | None = None
 
     @property
+    def kv_streams(self) -> int:
+        """Streams of keys and values: one where all readers share it."""
+        return 1 + max(reader.kv for reader in self.readers)
+
+    @property
+    def query_streams(self) -> int:
+        return 1 + max(reader.queries for reader in self.readers)
+
+    @property
     def key_width(self) -> int:
+        """Of one stream, as the next two."""
         return self.heads.key_heads * self.heads.key_size
 
     @property
@@ -82,7 +99,6 @@ class Plan:
 
     @property
     def query_width(self) -> int:
-        """Of one reader."""
         return self.heads.query_heads * self.heads.key_size
 
     @property
@@ -96,15 +112,22 @@ class Plan:
     @property
     def written_width(self) -> int:
         """Projected channels that every token pays: keys, values, and queries where they are convolved."""
-        queries = self.query_width * len(self.readers) if self.queries_convolved else 0
-        return self.key_width + self.value_width + queries
+        queries = self.query_width * self.query_streams if self.queries_convolved else 0
+        return self.kv_width + queries
+
+    @property
+    def kv_width(self) -> int:
+        """All streams of keys and values."""
+        return self.kv_streams * (self.key_width + self.value_width)
 
     @property
     def channels(self) -> tuple[tuple[str, int], ...]:
-        """Names and widths of what a token is projected to, in order."""
-        queries = [(f"query{i}", self.query_width) for i in range(len(self.readers))]
+        """Names and widths of what a token is projected to, in order; the first stream's keys have no number."""
+        names = [(f"key{i or ''}", f"value{i or ''}") for i in range(self.kv_streams)]
+        kv = [pair for k, v in names for pair in ((k, self.key_width), (v, self.value_width))]
+        queries = [(f"query{i}", self.query_width) for i in range(self.query_streams)]
         gate = [("gate", self.output_width)] if self.gate else []
-        return ("key", self.key_width), ("value", self.value_width), *queries, *gate
+        return *kv, *queries, *gate
 
     @property
     def projected_width(self) -> int:
@@ -161,12 +184,12 @@ def _(config: MultiMixerConfig, parts: Parts | None = None) -> Plan:
     heads = config.heads
     return Plan(
         heads=HeadShape(heads, heads, heads, heads, config.head_size, config.head_size),
-        readers=tuple(_reader(choice.name, choice.params, config, parts) for choice in config.readers),
+        readers=tuple(_reader(i, config, parts) for i in range(len(config.readers))),
         conv=config.short_conv,
         kv_activation=config.kv_activation,
-        q_activation=config.q_activation,
         gate=config.gate,
         norm=config.norm,
+        norm_place=config.norm_place or "after_gate",
         rotary=None if config.rope == "none" else (config.rope_theta, config.rope_fraction),
         experts=config.projection_experts,
     )
@@ -180,9 +203,9 @@ def _(config: DepthAttentionConfig, parts: Parts | None = None) -> Plan:
         readers=(ReaderPart("depth_attention", DEPTH, config),),
         conv=None,
         kv_activation="none",
-        q_activation="none",
         gate=False,
         norm="none",
+        norm_place="after_gate",
         experts=config.projection_experts,
     )
 
@@ -195,20 +218,23 @@ def _single(
 ) -> Plan:
     conv = config.short_conv
     after: Activation = "none" if conv is None else conv.activation
+    if conv is not None and conv.on == "qkv":
+        reader = replace(reader, q_activation=after)
     return Plan(
         heads=heads,
         readers=(reader,),
         conv=conv,
         kv_activation=after,
-        q_activation=after if conv is not None and conv.on == "qkv" else "none",
         gate=config.gate,
         norm=config.norm,
+        norm_place="before_gate" if config.norm == "head" else "after_gate",
         rotary=rotary,
         experts=config.projection_experts,
     )
 
 
-def _reader(name: str, params: dict[str, Any], config: MultiMixerConfig, parts: Parts) -> ReaderPart:
+def _reader(index: int, config: MultiMixerConfig, parts: Parts) -> ReaderPart:
+    name, params = config.readers[index].name, config.readers[index].params
     descriptor = parts.descriptor("mixer", name)
     if descriptor.reader is None or descriptor.reader_config is None:
         able = [n for n in parts.names("mixer") if parts.descriptor("mixer", n).reader is not None]
@@ -217,4 +243,13 @@ def _reader(name: str, params: dict[str, Any], config: MultiMixerConfig, parts: 
         )
     rotated = config.rope == "all" or (config.rope == "attention" and name == "attention")
     settings = parse(descriptor.reader_config, params, f"reader {name!r}")
-    return ReaderPart(name, descriptor.reader, settings, rotated)
+    activation = config.q_activation
+    return ReaderPart(
+        name,
+        descriptor.reader,
+        settings,
+        rotated,
+        q_activation=activation[index] if isinstance(activation, tuple) else activation,
+        kv=0 if config.tied_kv else index,
+        queries=0 if config.tied_queries else index,
+    )

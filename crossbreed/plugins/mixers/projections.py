@@ -139,18 +139,18 @@ class Projected:
         return self._channels(0, self.maps.plan.written_width)
 
     def read(self) -> list[Tensor]:
-        """BTC each: every reader's queries (unless they are written) and the gate, of every token."""
+        """BTC each: every stream's queries (unless they are written) and the gate, of every token."""
         p = self.maps.plan
-        widths = [] if p.queries_convolved else [p.query_width] * len(p.readers)
+        widths = [] if p.queries_convolved else [p.query_width] * p.query_streams
         widths += [p.output_width] if p.gate else []
         if not widths:
             return []
         return list(self._channels(p.written_width, p.projected_width).split(widths, -1))
 
-    def query(self, reader: int, read_BT: Tensor | None) -> Tensor:
-        """BTC: one reader's queries; of a decoded token only for the rows that it reads, zero elsewhere."""
+    def query(self, stream: int, read_BT: Tensor | None) -> Tensor:
+        """BTC: one stream's queries; of a decoded token only for the rows that read, zero elsewhere."""
         p = self.maps.plan
-        first = p.written_width + reader * p.query_width
+        first = p.written_width + stream * p.query_width
         if read_BT is not None:
             rows = rows_that_read(read_BT)
             if len(rows) < len(self.x_BTD):

@@ -21,7 +21,7 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
-from crossbreed.plugins.mixers.configs import Config
+from crossbreed.plugins.mixers.configs import Activation, Config
 from crossbreed.plugins.mixers.plan import Plan, plan
 from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
 from crossbreed.plugins.mixers.reading import check_backend, masked, read_mask, rows_that_read, starts
@@ -65,17 +65,22 @@ class SequenceMixer(Mixer, nn.Module):
         written_BTC = projected.written()
         read_first = None if skips else projected.read()
         written_BTC, tail = self._convolved(written_BTC, context, state)
-        k_BTGK, v_BTGV, queries = self._split(written_BTC)
-        turned_BTGK = self._turn(k_BTGK, context) if self.plan.rotary else k_BTGK
+        streams, queries = self._split(written_BTC)
+        queries = queries or read_first or []
+        turned: dict[int, Tensor] = {}
         after: State = {} if tail is None else {"conv": tail}
         total_BTHV: Tensor | None = None
         for i, (reader, part) in enumerate(zip(self.readers, self.plan.readers, strict=True)):
-            q_BTQK = queries[i] if queries else self._query(i, projected, read_first, reads[i])
+            own = None if state is None else _own(state, i)
+            q_BTC = queries[part.queries] if queries else projected.query(part.queries, reads[i])
+            q_BTQK = by_head(activated(q_BTC, part.q_activation), self.plan.heads.query_heads)
+            k_BTGK, v_BTGV = streams[part.kv]
             if part.rotated:
                 q_BTQK = self._turn(q_BTQK, context)
-            own = None if state is None else _own(state, i)
-            k = turned_BTGK if part.rotated else k_BTGK
-            o_BTHV, new = reader(q_BTQK, k, v_BTGV, x_BTD, context, own, reads[i])
+                if part.kv not in turned:
+                    turned[part.kv] = self._turn(k_BTGK, context)
+                k_BTGK = turned[part.kv]
+            o_BTHV, new = reader(q_BTQK, k_BTGK, v_BTGV, x_BTD, context, own, reads[i])
             after |= {f"{i}.{name}": tensor for name, tensor in (new or {}).items()}
             if weight_BTN is not None:
                 o_BTHV = o_BTHV * weight_BTN[..., i, None, None].to(o_BTHV.dtype)
@@ -124,37 +129,16 @@ class SequenceMixer(Mixer, nn.Module):
         )
         return y_BTC, tail
 
-    def _split(self, written_BTC: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Keys, values and (where convolved) queries, activated."""
+    def _split(self, written_BTC: Tensor) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
+        """Activated keys and values of each stream, and the channels of queries that are convolved."""
         p = self.plan
-        if p.queries_convolved and p.q_activation == p.kv_activation == "silu":
-            written_BTC = F.silu(written_BTC)
-        elif p.kv_activation == "silu":
-            kv_BTC, q_BTC = written_BTC.split(
-                [p.key_width + p.value_width, written_BTC.shape[-1] - p.key_width - p.value_width], -1
-            )
-            written_BTC = torch.cat((F.silu(kv_BTC), q_BTC), -1)
-        elif p.queries_convolved and p.q_activation == "silu":
-            kv_BTC, q_BTC = written_BTC.tensor_split([p.key_width + p.value_width], -1)
-            written_BTC = torch.cat((kv_BTC, F.silu(q_BTC)), -1)
-        widths = [p.key_width, p.value_width]
-        if p.queries_convolved:
-            widths += [p.query_width] * len(self.readers)
-        k_BTC, v_BTC, *queries = written_BTC.split(widths, -1)
-        k_BTGK = k_BTC.unflatten(-1, (p.heads.key_heads, p.heads.key_size))
-        v_BTGV = v_BTC.unflatten(-1, (p.heads.value_heads, p.heads.value_size))
-        return k_BTGK, v_BTGV, [q.unflatten(-1, (p.heads.query_heads, p.heads.key_size)) for q in queries]
-
-    def _query(
-        self, index: int, projected: Projected, read_first: list[Tensor] | None, read_BT: Tensor | None
-    ) -> Tensor:
-        """Reader ``index``'s queries; in decode only for the rows that it reads, zero elsewhere."""
-        p = self.plan
-        q_BTC = projected.query(index, read_BT) if read_first is None else read_first[index]
-        if p.q_activation == "silu":
-            q_BTC = F.silu(q_BTC)
-        q_BTQK: Tensor = q_BTC.unflatten(-1, (p.heads.query_heads, p.heads.key_size))
-        return q_BTQK
+        kv_BTC, q_BTC = written_BTC.tensor_split([p.kv_width], -1)
+        k_and_v = activated(kv_BTC, p.kv_activation).split([p.key_width, p.value_width] * p.kv_streams, -1)
+        streams = [
+            (by_head(k_BTC, p.heads.key_heads), by_head(v_BTC, p.heads.value_heads))
+            for k_BTC, v_BTC in zip(k_and_v[::2], k_and_v[1::2], strict=True)
+        ]
+        return streams, list(q_BTC.split(p.query_width, -1)) if p.queries_convolved else []
 
     def _turn(self, x_BTGK: Tensor, context: Context) -> Tensor:
         assert self.plan.rotary is not None
@@ -175,19 +159,23 @@ class SequenceMixer(Mixer, nn.Module):
         p = self.plan
         if p.gate and gate_BTC is None:
             gate_BTC = projected.gate()
+        return projected.output(self._finished(o_BTHV, gate_BTC))
+
+    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None) -> Tensor:
+        """BTC: the output of all heads, gated and normalised."""
+        p = self.plan
+        gate, o = gate_BTC, o_BTHV.flatten(-2)
         if p.norm == "head":
-            o_BTHV = _rms_norm(o_BTHV, self.norm_weight)
-        o_BTC = o_BTHV.flatten(-2)
-        if p.gate and p.norm == "full":
-            assert gate_BTC is not None
-            assert self.norm_weight is not None
-            o_BTC = gated_rms_norm(o_BTC, gate_BTC, self.norm_weight, NORM_EPS)
+            o, gate = o_BTHV, None if gate is None else by_head(gate, p.heads.heads)
+        # The last dimension is what one norm covers.
+        if self.norm_weight is not None and gate is not None and p.norm_place == "after_gate":
+            o = gated_rms_norm(o, gate, self.norm_weight, NORM_EPS)
         else:
-            if gate_BTC is not None:
-                o_BTC = o_BTC * F.silu(gate_BTC)
-            if p.norm == "full":
-                o_BTC = _rms_norm(o_BTC, self.norm_weight)
-        return projected.output(o_BTC)
+            if self.norm_weight is not None:
+                o = F.rms_norm(o, o.shape[-1:], self.norm_weight.to(o.dtype), NORM_EPS)
+            if gate is not None:
+                o = o * F.silu(gate)
+        return o.flatten(-2) if p.norm == "head" else o
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         p, specs = self.plan, []
@@ -236,8 +224,8 @@ class SequenceMixer(Mixer, nn.Module):
         """Keys, values, convolution, state updates and the routing of projections are written; queries, gate, scores and
         output are read.
 
-        A token pays gate and output once, whoever reads: with several readers they stand under ``write`` in training
-        and prefill, where every reader is computed, and under each read in decode.
+        A token pays gate, output and queries that readers share once, whoever reads: with several readers they stand
+        under ``write`` in training and prefill, where every reader is computed, and under each read in decode.
         """
         return _cost(plan(config, parts), d_model, shape, depths)
 
@@ -250,24 +238,25 @@ def _cost(p: Plan, d_model: int, shape: Shape, depths: int) -> Cost:
     # Numbers of the matrices that one token goes through, for each channel.
     channel = d_model * paid.used
     query = 0 if p.queries_convolved else channel * p.query_width
-    out = channel * p.output_width * (2 if p.gate else 1)
+    common = channel * p.output_width * (2 if p.gate else 1)
+    if count > 1 and p.query_streams == 1:
+        query, common = 0, common + query
     once = count > 1 and shape.phase != "decode"
     tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
     conv = 0 if p.conv is None else p.written_width * (taps + p.conv.bias)
     written = channel * p.written_width
     write = Work.product(
-        2.0 * (written + p.written_width * taps + (out if once else 0)) + paid.router_flops,
-        weights=written + conv + paid.router_parameters + (out + p.norm_width if once else 0),
+        2.0 * (written + p.written_width * taps + (common if once else 0)) + paid.router_flops,
+        weights=written + conv + paid.router_parameters + (common + p.norm_width if once else 0),
         state_traffic_bytes=2 * tail_bytes,
         kept_bytes=_kept(p, shape) + paid.kept_bytes if shape.phase == "train" else 0.0,
     )
     for cost in own:
         write = write.plus(cost.write)
-    read = Work.product(
-        2.0 * (query + (0 if once else out)), weights=query + (0 if once else out + p.norm_width)
-    )
+    own_read = query + (0 if once else common)
+    read = Work.product(2.0 * own_read, weights=own_read + (0 if once else p.norm_width))
     matrices = d_model * (p.projected_width + p.output_width)
-    unread = 0 if p.queries_convolved else (count - 1) * p.query_width * d_model
+    unread = 0 if p.queries_convolved else (p.query_streams - 1) * p.query_width * d_model
     small = p.norm_width + conv + sum(c.parameters for c in own)
     fixed = paid.router_parameters + small
     return Cost(
@@ -294,25 +283,30 @@ def _kept(p: Plan, shape: Shape) -> float:
     kept = 0.0
     if p.conv is not None:
         kept += W * narrow * (1 + (p.conv.width - 1) / T)
-    if "silu" in (p.kv_activation, p.q_activation if p.queries_convolved else "none"):
+    active_queries = any(part.q_activation == "silu" for part in p.readers)
+    if p.kv_activation == "silu" or (active_queries and p.queries_convolved):
         kept += W * narrow
-    if p.gate or (p.q_activation == "silu" and not p.queries_convolved):
+    if p.gate or (active_queries and not p.queries_convolved):
         kept += read_width * narrow
     if p.rotary is not None:
-        turned = 1 + sum(part.rotated for part in p.readers)
-        kept += turned * p.rotary[1] * p.heads.key_size * wide + p.key_width * narrow
+        streams = len({part.kv for part in p.readers if part.rotated})
+        turned = streams + sum(part.rotated for part in p.readers)
+        kept += turned * p.rotary[1] * p.heads.key_size * wide + streams * p.key_width * narrow
     kept += out * narrow
-    if p.norm == "full":
-        kept += out * (narrow + wide) + wide
-    elif p.norm == "head":
-        kept += out * wide + H * wide
-    if p.gate and p.norm != "full":
+    fused = p.gate and p.norm != "none" and p.norm_place == "after_gate"
+    if p.norm != "none":
+        kept += out * (narrow + wide if fused else wide) + (H if p.norm == "head" else 1) * wide
+    if p.gate and not fused:
         kept += 2 * out * narrow
     return kept + (out * narrow if count > 1 else 0)
 
 
-def _rms_norm(x: Tensor, weight: Tensor | None) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:], None if weight is None else weight.to(x.dtype), NORM_EPS)
+def by_head(x_BTC: Tensor, heads: int) -> Tensor:
+    return x_BTC.view(*x_BTC.shape[:-1], heads, x_BTC.shape[-1] // heads)
+
+
+def activated(x: Tensor, activation: Activation) -> Tensor:
+    return F.silu(x) if activation == "silu" else x
 
 
 def _own(state: State, index: int) -> State:

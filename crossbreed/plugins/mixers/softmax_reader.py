@@ -179,6 +179,10 @@ def _kept(config: SoftmaxSettings, heads: HeadShape, shape: Shape) -> float:
     numbers = heads.heads * K + groups[0] * K + groups[1] * V
     if config.qk_norm:
         numbers += 2 * heads.query_heads * K + heads.key_heads * K
+    if config.l2_norm != "none":
+        numbers += heads.key_heads * (K + 1)
+    if config.l2_norm == "qk":
+        numbers += heads.query_heads * (K + 1)
     windowed = config.window is not None and config.window < shape.tokens
-    mask = shape.tokens * shape.dtype_bytes if windowed else 0
+    mask = shape.tokens * shape.dtype_bytes if windowed or config.writes == "when_read" else 0
     return float(numbers * shape.dtype_bytes + heads.heads * shape.wide_bytes + mask)

@@ -42,37 +42,45 @@ def projected(mixer: Any, x_TD: Tensor) -> dict[str, Any]:
     """Keys, values and queries of each reader after convolution and activation, and the gate."""
     c = mixer.config
     width, count = c.heads * c.head_size, len(c.readers)
+    streams = 1 if c.tied_kv else count
     rest = list((x_TD @ mixer.projections.input.weight.T).split(width, -1))
-    kv = [rest.pop(0) for _ in range(2)]
-    queries = [rest.pop(0) for _ in range(count)]
+    kv = [rest.pop(0) for _ in range(2 * streams)]
+    queries = [rest.pop(0) for _ in range(1 if c.tied_queries else count)]
     gate = rest.pop(0) if c.gate else None
     assert not rest
-    written = kv + (queries if c.short_conv is not None and c.short_conv.on == "qkv" else [])
     if c.short_conv is not None:
+        written = kv + (queries if c.short_conv.on == "qkv" else [])
         bias = mixer.conv_bias_C
-        taps = mixer.conv_CW.split(width)
         biases = [None] * len(written) if bias is None else bias.split(width)
+        taps = mixer.conv_CW.split(width)
         written = [convolved(u, w, b) for u, w, b in zip(written, taps, biases, strict=True)]
-    queries = written[2:] or queries
+        kv, queries = written[: len(kv)], written[len(kv) :] or queries
+    kv = [activated(u, c.kv_activation) for u in kv]
+    of_query = c.q_activation if isinstance(c.q_activation, tuple) else [c.q_activation] * count
     return {
-        "k": [activated(written[0], c.kv_activation)] * count,
-        "v": [activated(written[1], c.kv_activation)] * count,
-        "q": [activated(q, c.q_activation) for q in queries],
+        "k": kv[::2] * (count // streams),
+        "v": kv[1::2] * (count // streams),
+        "q": [activated(queries[i % len(queries)], of_query[i]) for i in range(count)],
         "gate": gate,
     }
 
 
 def finished(mixer: Any, o_THK: Tensor, gate_TC: Tensor | None) -> Tensor:
-    """Norm and gate: over everything after gating (TM), or over each head before it (TG)."""
+    """Norm (over everything or over each head) and gate, in either order."""
     c, weight = mixer.config, mixer.norm_weight
-    if c.norm == "head":
-        o_THK = o_THK * (o_THK.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight
+
+    def normed(o_TC: Tensor) -> Tensor:
+        if c.norm == "none":
+            return o_TC
+        o = o_TC.unflatten(1, (c.heads, -1)) if c.norm == "head" else o_TC
+        return (o * (o.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight).reshape(o_TC.shape)
+
     o_TC = o_THK.flatten(1)
-    if gate_TC is not None:
-        o_TC = o_TC * F.silu(gate_TC)
-    if c.norm == "full":
-        o_TC = o_TC * (o_TC.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight
-    return o_TC
+    if gate_TC is None:
+        return normed(o_TC)
+    if c.norm_place == "before_gate":
+        return normed(o_TC) * F.silu(gate_TC)
+    return normed(o_TC * F.silu(gate_TC))
 
 
 def activated(x: Tensor, activation: str) -> Tensor:

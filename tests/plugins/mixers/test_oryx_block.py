@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from crossbreed.core.contracts.router import Decision
+from crossbreed.core.errors import ConfigError
 from tests.plugins.mixers.helpers import PARTS, build, context, in_pieces, random_input
 from tests.plugins.mixers.oryx_reference import oryx_reference
 
@@ -33,8 +34,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without the gate": {"gate": False},
     "neither convolution nor gate": {"short_conv": None, "gate": False},
     "without a norm": {"norm": "none"},
-    "norm over everything": {"norm": "full"},
-    "norm per head": {"norm": "head"},
+    "norm over everything after the gate": {"norm": "full", "norm_place": "after_gate"},
+    "norm over everything before the gate": {"norm": "full", "norm_place": "before_gate"},
+    "norm per head after the gate": {"norm": "head", "norm_place": "after_gate"},
+    "norm per head before the gate": {"norm": "head", "norm_place": "before_gate"},
+    "norm per head without a gate": {"norm": "head", "gate": False},
+    "queries tied": {"tied_queries": True},
+    "queries tied and convolved": {"tied_queries": True, "short_conv": {"on": "qkv"}},
+    "keys and values apart": {"tied_kv": False},
+    "keys and values apart, without the convolution": {"tied_kv": False, "short_conv": None},
+    "everything apart but the queries": {
+        "tied_kv": False,
+        "tied_queries": True,
+        "short_conv": {"on": "qkv", "bias": True},
+    },
     "rotary for all": {"rope": "all"},
     "rotary for attention": {"rope": "attention"},
     "no rotary": {"rope": "none"},
@@ -43,6 +56,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no activation on keys and values": {"kv_activation": "none"},
     "SiLU on queries": {"q_activation": "silu"},
     "no activation on queries": {"q_activation": "none"},
+    "SiLU on the recurrence's queries": {"q_activation": ["silu", "none"]},
+    "SiLU on attention's queries": {"q_activation": ["none", "silu"]},
     "L2 norm on attention": {"attention": {"l2_norm": "qk"}},
     "L2 norm on attention's keys": {"attention": {"l2_norm": "k"}},
     "no append where attention does not read": {"attention": {"writes": "when_read"}},
@@ -110,8 +125,8 @@ def test_every_ablation_changes_the_block(family: str) -> None:
             if torch.equal(mixer(x, at, None)[0], wanted):
                 unchanged.append(name)
     assert unchanged == {
-        "tm": ["as published", "norm over everything", "rotary for all", "no activation on keys and values", "no activation on queries"],
-        "tg": ["as published", "norm per head", "rotary for attention", "SiLU on keys and values", "SiLU on queries"],
+        "tm": ["as published", "norm over everything after the gate", "rotary for all", "no activation on keys and values", "no activation on queries"],
+        "tg": ["as published", "norm per head before the gate", "rotary for attention", "SiLU on keys and values", "SiLU on queries"],
     }[family]  # fmt: skip
 
 
@@ -147,16 +162,19 @@ class TestDefaults:
 
     def test_oryx_tm(self) -> None:
         c = self.config("mamba2", "attention")
-        assert (c.kv_activation, c.q_activation, c.rope, c.norm) == ("none", "none", "all", "full")
+        assert (c.kv_activation, c.q_activation, c.rope) == ("none", "none", "all")
+        assert (c.norm, c.norm_place) == ("full", "after_gate")
 
     def test_oryx_tg(self) -> None:
         c = self.config("gated_deltanet", "attention")
-        assert (c.kv_activation, c.q_activation, c.rope, c.norm) == ("silu", "silu", "attention", "head")
+        assert (c.kv_activation, c.q_activation, c.rope) == ("silu", "silu", "attention")
+        assert (c.norm, c.norm_place) == ("head", "before_gate")
 
     @pytest.mark.parametrize("linear", FAMILIES.values())
     def test_both(self, linear: str) -> None:
         c = self.config(linear, "attention")
         assert (c.gate, c.rope_theta, c.rope_fraction) == (True, 10_000.0, 1.0)
+        assert (c.tied_kv, c.tied_queries) == (True, False)
         assert (c.short_conv.width, c.short_conv.on, c.short_conv.bias) == (4, "kv", False)
         of_linear, of_attention = (choice.params for choice in c.readers)
         assert of_attention["l2_norm"] == "none"
@@ -167,3 +185,38 @@ class TestDefaults:
     def test_the_rotated_keys_serve_both_readers_of_tm_and_attention_alone_of_tg(self) -> None:
         rotated = {family: [part.rotated for part in multi(family, {}).plan.readers] for family in FAMILIES}
         assert rotated == {"tm": [True, True], "tg": [False, True]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"q_activation": ["silu", "silu"]}, {"q_activation": "silu"}),
+        ({"norm": "none", "norm_place": "before_gate"}, {"norm": "none"}),
+        ({"gate": False, "norm_place": "before_gate"}, {"gate": False, "norm_place": "after_gate"}),
+        ({"norm_place": None}, {}),
+        ({"readers": ["attention"], "tied_queries": True, "tied_kv": False}, {"readers": ["attention"]}),
+        ({"readers": ["mamba2", "attention"]}, {"readers": ["mamba2", {"name": "attention"}]}),
+    ],
+)
+def test_one_block_has_one_form(one: dict[str, Any], other: dict[str, Any]) -> None:
+    forms = [PARTS.config("mixer", "multi_mixer", settings) for settings in (one, other)]
+    assert forms[0] == forms[1]
+    again = PARTS.config("mixer", "multi_mixer", forms[0].model_dump(mode="json"))
+    assert again == forms[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"q_activation": ["silu"]}, "lists 1 activations for 2 readers"),
+        ({"q_activation": ["silu", "relu"]}, "q_activation"),
+        ({"norm_place": "inside"}, "norm_place"),
+        ({"tied_kv": "yes please"}, "tied_kv"),
+        ({"readers": [{"name": "attention", "params": {"writes": "never"}}]}, "writes"),
+        ({"readers": [{"name": "attention", "params": {"l2_norm": "v"}}]}, "l2_norm"),
+        ({"tied_keys": True}, "did you mean 'tied_kv'|unknown key 'tied_keys'"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        PARTS.config("mixer", "multi_mixer", settings)

@@ -7,7 +7,14 @@ search can change the number of heads alone.
 from __future__ import annotations
 
 from crossbreed.plugins.mixers.configs.channel import ExpertsConfig, SwiGLUConfig
-from crossbreed.plugins.mixers.configs.common import Activation, Config, DepthEncoding, Norm, ShortConv
+from crossbreed.plugins.mixers.configs.common import (
+    Activation,
+    Config,
+    DepthEncoding,
+    Norm,
+    NormPlace,
+    ShortConv,
+)
 from crossbreed.plugins.mixers.configs.depth import DepthAttentionConfig
 from crossbreed.plugins.mixers.configs.multi import MultiMixerConfig
 from crossbreed.plugins.mixers.configs.readers import (
@@ -32,6 +39,7 @@ __all__ = [
     "Mamba2Config",
     "MultiMixerConfig",
     "Norm",
+    "NormPlace",
     "ProjectionExperts",
     "RoutingSettings",
     "ShortConv",

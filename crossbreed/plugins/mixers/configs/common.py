@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Activation = Literal["none", "silu"]
 Norm = Literal["none", "full", "head"]
+NormPlace = Literal["before_gate", "after_gate"]
 Rope = Literal["all", "attention", "none"]
 DepthEncoding = Literal["rose", "index", "none"]
 
