@@ -16,6 +16,7 @@ from crossbreed.cli.match import match
 from crossbreed.cli.options import examples
 from crossbreed.cli.plugins import plugins
 from crossbreed.cli.presets import presets
+from crossbreed.cli.routers import routers
 from crossbreed.cli.search import search
 from crossbreed.cli.show import show
 from crossbreed.cli.study import study
@@ -77,6 +78,13 @@ app.command(
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )
+app.command(
+    epilog=examples(
+        "crossbreed routers quickstart/3/0",
+        "crossbreed routers quickstart/3/0 --point forced:0.4 --rows 512 --json",
+        "crossbreed routers oryx/0/0 --switch 860",
+    )
+)(routers)
 app.command(
     epilog=examples(
         "crossbreed dashboard", "crossbreed dashboard --db demo/crossbreed.db --port 8600 --no-browser"

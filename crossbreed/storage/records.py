@@ -187,7 +187,7 @@ class Records:
     def record_analytics(
         self,
         run_id: int,
-        lease: str,
+        lease: str | None,
         point: str,
         findings: Mapping[str, Any],
         *,
@@ -197,7 +197,7 @@ class Records:
     ) -> bool:
         """What router analytics found at an operating point, by kind, in place of all that was found there before.
 
-        ``version``: of the findings' form; ``tokens``: trained on so far; ``rows``: evaluation rows looked at.
+        ``lease`` None: of a run that nobody holds. ``version``: of the findings' form; ``tokens``: trained on so far; ``rows``: evaluation rows looked at.
         """
         with self.database.writing() as session:
             if _held(session, run_id, lease) is None:
@@ -247,8 +247,8 @@ class Records:
             return True
 
 
-def _held(session: Session, run_id: int, lease: str) -> schema.Run | None:
-    """The run when ``lease`` is its present lease, marked as changed now; None when the lease is stale."""
+def _held(session: Session, run_id: int, lease: str | None) -> schema.Run | None:
+    """The run when ``lease`` is its present lease (None: it has none), marked as changed now; None when it is stale."""
     run = locked_run(session, run_id)
     if run.lease != lease:
         return None

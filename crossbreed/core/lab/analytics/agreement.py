@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from crossbreed.core.contracts.context import Recorder
-from crossbreed.core.lab.analytics.observation import per_token
+from crossbreed.core.lab.analytics.observation import in_order, per_token
 from crossbreed.core.lab.analytics.subject import Subject
 from crossbreed.core.model.state import ModelState
 
@@ -60,9 +60,7 @@ def _compare(
     full: dict[tuple[str, str], Tensor], single: dict[tuple[str, str], Tensor]
 ) -> list[dict[str, Any]]:
     found = []
-    for site, fact in full:
-        if fact != "choice_BT":
-            continue
+    for site in sorted((site for site, fact in full if fact == "choice_BT"), key=in_order):
         asked_BT, again_BT = full[site, "asked_BT"], single[site, "asked_BT"]
         either_BT = asked_BT | again_BT
         same_BT = (full[site, "choice_BT"] == single[site, "choice_BT"]) & asked_BT & again_BT

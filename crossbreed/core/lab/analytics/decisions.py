@@ -9,7 +9,6 @@ import numpy as np
 
 from crossbreed.core.lab.analytics.measures import (
     bin_width,
-    binned_mean,
     correlations,
     counts,
     mean,
@@ -20,8 +19,7 @@ from crossbreed.core.lab.operating_points import realised_shares
 from crossbreed.core.model.routing import Site
 from crossbreed.core.model.state import without_depth
 
-ENTROPY_BINS = 20
-"""Equal bins of normalised entropy over [0, 1]."""
+ENTROPY_BINS = 10
 
 
 def decisions(seen: Seen, sites: Mapping[str, Site]) -> dict[str, Any]:
@@ -99,25 +97,31 @@ def _loss(seen: Seen, tokens: SiteTokens, choices: int) -> dict[str, Any]:
 
 
 def _entropy(seen: Seen, tokens: SiteTokens, entropy_M: Floats, choices: int) -> dict[str, Any]:
-    """How the entropy that the router reads goes with loss (scored tokens) and choice (asked tokens), in bins over [0, 1]."""
-    bin_M = np.minimum((entropy_M * ENTROPY_BINS).astype(np.int64), ENTROPY_BINS - 1)
+    """How the entropy that the router reads goes with loss (scored tokens) and choice (asked tokens).
+
+    Bins are tenths of the asked tokens by entropy; equal entropies share one, so that there may be fewer.
+    """
     asked_M, scored_M = tokens.asked_M, tokens.asked_M & seen.scored_M
-    nats = binned_mean(seen.loss_M[scored_M], bin_M[scored_M], ENTROPY_BINS)
-    found = []
-    for n in range(ENTROPY_BINS):
-        counts_N = counts(tokens.choice_M[asked_M & (bin_M == n)], choices)
-        found.append(
+    tenths = np.arange(1, ENTROPY_BINS) / ENTROPY_BINS
+    edges: Floats = np.quantile(entropy_M[asked_M], tenths) if asked_M.any() else np.empty(0)
+    bin_M = np.searchsorted(edges, entropy_M, side="right")
+    bins = []
+    for n in np.unique(bin_M[asked_M]):
+        here_M = asked_M & (bin_M == n)
+        counts_N = counts(tokens.choice_M[here_M], choices)
+        loss_M = seen.loss_M[here_M & seen.scored_M]
+        bins.append(
             {
-                "low": n / ENTROPY_BINS,
-                "high": (n + 1) / ENTROPY_BINS,
+                "low": float(entropy_M[here_M].min()),
+                "high": float(entropy_M[here_M].max()),
                 "asked": int(counts_N.sum()),
                 "shares": shares(counts_N),
-                "scored": int((scored_M & (bin_M == n)).sum()),
-                "mean_nats": nats[n],
+                "scored": len(loss_M),
+                "mean_nats": mean(loss_M),
             }
         )
     return {
         "mean": mean(entropy_M[asked_M]),
         "with_loss": correlations(entropy_M[scored_M], seen.loss_M[scored_M]),
-        "bins": [entry for entry in found if entry["asked"]],
+        "bins": bins,
     }

@@ -21,9 +21,12 @@ def experts(seen: Seen, model: LanguageModel) -> dict[str, Any]:
     """One entry for each pool of experts (weights that several depths share are one pool); {} without any."""
     pools = []
     for sites in model.mixer_sites():
-        loads = {site: seen.totals[site][LOAD] for site in sites if LOAD in seen.totals.get(site, {})}
-        if loads:
-            pools.append(_pool(loads))
+        recorded = {name: None for site in sites for name in seen.totals.get(site, {})}
+        for name in recorded:
+            label, _, part = name.partition(".")
+            if label == LOAD:
+                loads = {s: seen.totals[s][name] for s in sites if name in seen.totals.get(s, {})}
+                pools.append({"part": part, **_pool(loads)})
     used = [d for pool in pools for d in pool["diversity"] if d is not None]
     if not pools:
         return {}
@@ -40,7 +43,7 @@ def _pool(loads: dict[str, Floats]) -> dict[str, Any]:
         "sites": list(loads),
         "experts": count,
         "slots": load_LE.sum(1).tolist(),
-        "load": p_LE.tolist(),
+        "load": [p_E.tolist() if p_E.any() else None for p_E in p_LE],
         "diversity": [diversity(p_E) for p_E in p_LE],
         "reuse": reuse_E.tolist(),
         "used_once": (load_LE > 0).sum(0).tolist(),

@@ -7,6 +7,7 @@ from typing import Any
 
 from crossbreed.core.lab.analytics.agreement import agreement
 from crossbreed.core.lab.analytics.decisions import decisions
+from crossbreed.core.lab.analytics.depth_attention import depth_attention
 from crossbreed.core.lab.analytics.experts import experts
 from crossbreed.core.lab.analytics.observation import observe
 from crossbreed.core.lab.analytics.subject import Subject
@@ -18,7 +19,8 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Findings:
-    """``kinds``: ``decisions``, ``agreement``, ``switches`` and ``experts``, those that the model has, with their numbers.
+    """``kinds``: ``decisions``, ``agreement``, ``switches``, ``experts`` and ``depth_attention`` with their numbers, those
+    that the model has.
 
     ``rows``: evaluation rows looked at; a kind says for itself where it took fewer.
     """
@@ -40,4 +42,5 @@ def analyse(subject: Subject, *, switch_at: int | None = None) -> Findings:
         found["agreement"] = agreement(subject)
     found["switches"] = switches(subject, switch_at)
     found["experts"] = experts(seen, subject.model)
+    found["depth_attention"] = depth_attention(seen)
     return Findings(seen.rows, {kind: numbers for kind, numbers in found.items() if numbers})

@@ -16,8 +16,11 @@ from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.lab.analytics.subject import Subject
 
 LOAD = "load"
-"""Name under which a mixer records how many slots each routed expert was given; always-on experts are left out."""
-SUMMED = {LOAD}
+"""A mixer records under this name how many slots each routed expert was given, always-on experts left out; with several
+sets of experts, under ``load.PART``."""
+DEPTH_WEIGHT, DEPTH_TOKENS = "depth_weight_HS", "depth_tokens"
+"""A mixer that attends over depths records its weights on the S depths seen, summed over tokens, and how many those are."""
+SUMMED = {LOAD, DEPTH_WEIGHT, DEPTH_TOKENS}
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,7 +99,7 @@ def observe(subject: Subject) -> Seen:
         together(classes),
         names,
         together(losses),
-        dict(sorted(sites.items(), key=lambda item: _in_order(item[0]))),
+        dict(sorted(sites.items(), key=lambda item: in_order(item[0]))),
         dict(totals),
     )
 
@@ -113,11 +116,11 @@ def per_token(recorder: Recorder) -> dict[tuple[str, str], Tensor]:
 
 def _add(totals: dict[str, dict[str, Floats]], recorder: Recorder) -> None:
     for site, facts in recorder.records:
-        for name in SUMMED & facts.keys():
-            added = facts[name].double().cpu().numpy()
-            totals[site][name] = totals[site].get(name, 0.0) + added
+        for name, value in facts.items():
+            if name.partition(".")[0] in SUMMED:
+                totals[site][name] = totals[site].get(name, 0.0) + value.double().cpu().numpy()
 
 
-def _in_order(site: str) -> tuple[tuple[int, int | str], ...]:
+def in_order(site: str) -> tuple[tuple[int, int | str], ...]:
     """Sorts ``"2.0.1.gate"`` before ``"10.0.0.gate"``, and by depth within a block."""
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in site.split("."))

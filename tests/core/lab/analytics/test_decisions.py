@@ -80,23 +80,36 @@ def test_entropy_is_binned_against_loss_and_choice(subject_of, listed):
     hook.remove()
     p_BTV = model.logits(seen[0]).softmax(-1)
     entropy_BT = -(p_BTV * (p_BTV + 1e-10).log()).sum(-1).detach() / np.log(23)
-    bin_BT = (entropy_BT * 20).long()
     scored_BT = ~loss_BT.isnan()
     entropy = site["entropy"]
     assert entropy["mean"] == pytest.approx(float(entropy_BT.mean()), abs=1e-12)
     expected = np.corrcoef(entropy_BT[scored_BT], loss_BT[scored_BT])[0, 1]
     assert entropy["with_loss"]["pearson"] == pytest.approx(expected, abs=1e-9)
-    assert [round(20 * entry["low"]) for entry in entropy["bins"]] == sorted(set(bin_BT.flatten().tolist()))
-    for entry in entropy["bins"]:
-        here_BT = bin_BT == round(20 * entry["low"])
-        assert entry["high"] == pytest.approx(entry["low"] + 0.05)
-        assert entry["asked"] == int(here_BT.sum())
-        assert entry["scored"] == int((here_BT & scored_BT).sum())
-        share = float((entropy_BT[here_BT] > 0.4).double().mean())
+    # 126 tokens in tenths: cut after every 12 or 13 in order of entropy.
+    order = entropy_BT.flatten().argsort()
+    sizes = [entry["asked"] for entry in entropy["bins"]]
+    assert set(sizes) == {12, 13}
+    assert len(sizes) == 10
+    for entry, here in zip(entropy["bins"], order.split(sizes), strict=True):
+        inside, loss = entropy_BT.flatten()[here], loss_BT.flatten()[here]
+        assert (entry["low"], entry["high"]) == pytest.approx(
+            (float(inside.min()), float(inside.max())), abs=1e-12
+        )
+        share = float((inside > 0.4).double().mean())
         assert entry["shares"] == pytest.approx([1 - share, share])
-        if entry["scored"]:
-            assert entry["mean_nats"] == pytest.approx(float(loss_BT[here_BT & scored_BT].mean()), abs=1e-12)
-    assert len(entropy["bins"]) > 2
+        assert entry["scored"] == int((~loss.isnan()).sum())
+        assert entry["mean_nats"] == pytest.approx(float(loss.nanmean()), abs=1e-12)
+
+
+def test_equal_entropies_share_a_bin(subject_of):
+    subject = subject_of(UNSURE)
+    with torch.no_grad():
+        subject.model.embedding.weight.zero_()  # every token's next one is uniform
+    (site,) = found_in(subject)["sites"]
+    (entry,) = site["entropy"]["bins"]
+    assert entry["asked"] == ROWS * T
+    assert entry["low"] == entry["high"] == pytest.approx(1.0)
+    assert site["entropy"]["with_loss"]["pearson"] is None
 
 
 def test_a_router_that_reads_no_entropy_exposes_none(subject_of):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from crossbreed.core.lab.analytics.depth_attention import depth_attention
 from crossbreed.core.lab.analytics.experts import _pool, diversity, experts, js_distance
 from crossbreed.core.lab.analytics.observation import observe
 from tests.core.lab.analytics.conftest import ROWS, T
@@ -77,3 +78,53 @@ def test_layers_of_their_own_are_pools_of_their_own(subject_of):
 def test_a_model_without_experts_has_no_pools(subject_of):
     subject = subject_of(GENOMES["amor"])
     assert experts(observe(subject), subject.model) == {}
+
+
+def test_several_sets_of_experts_of_one_mixer_are_pools_by_part(subject_of):
+    subject = subject_of(GENOMES["recurrent_experts"])
+    seen = observe(subject)
+    for site in ("0.0.0.0", "0.0.1.0", "0.0.2.0"):
+        seen.totals[site] = {"load.q": np.array([2.0, 2.0]), "load.o": np.array([4.0, 0.0])}
+    found = experts(seen, subject.model)
+    parts = {pool["part"]: pool for pool in found["pools"]}
+    assert set(parts) == {"", "q", "o"}
+    assert parts["q"]["diversity"] == pytest.approx([2.0] * 3)
+    assert parts["o"]["diversity"] == [1.0] * 3
+    assert parts["o"]["used_once"] == [3, 0]
+
+
+def test_attention_over_depths_is_the_mean_weight_per_head(subject_of):
+    subject = subject_of(GENOMES["amor"])
+    seen = observe(subject)
+    assert depth_attention(seen) == {}
+    # Two heads; ten tokens at depth 0, four at depth 1, which sees both.
+    seen.totals["2.0.0.1"] = {"depth_weight_HS": np.full((2, 1), 10.0), "depth_tokens": np.array(10.0)}
+    seen.totals["2.0.1.1"] = {
+        "depth_weight_HS": np.array([[1.0, 3.0], [4.0, 0.0]]),
+        "depth_tokens": np.array(4.0),
+    }
+    assert depth_attention(seen)["mixers"] == [
+        {
+            "mixer": "2.0.1",
+            "sites": ["2.0.0.1", "2.0.1.1"],
+            "tokens": [10, 4],
+            "weights": [[[1.0], [0.25, 0.75]], [[1.0], [1.0, 0.0]]],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["dreamer", "dreamer_halting", "dreamer_parallel", "layered_depth_attention"]
+)
+def test_dreamers_depths_are_mapped(subject_of, name):
+    subject = subject_of(GENOMES[name])
+    seen = observe(subject)
+    (mixer,) = depth_attention(seen)["mixers"]
+    depths = subject.model.stages[0].depths
+    assert len(mixer["sites"]) == depths > 1
+    for rows in mixer["weights"]:
+        for depth, (weights, tokens) in enumerate(zip(rows, mixer["tokens"], strict=True)):
+            # All tokens of the halting one stop after the first depth.
+            assert weights is None if not tokens else len(weights) == depth + 1
+            assert not tokens or sum(weights) == pytest.approx(1.0)
+    assert 0 < mixer["tokens"][0] <= ROWS * T

@@ -1,0 +1,90 @@
+"""A trained run of a stored study, loaded: its model with the weights of its last rung, its task and its budget."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crossbreed.core import genome
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
+from crossbreed.core.lab import checkpoint
+from crossbreed.core.lab.checkpoint import Header
+from crossbreed.core.lab.environment import pick_device
+from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.ledger import Shape
+from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.search.study_file import StudyFile
+from crossbreed.core.search.study_setting import StudySetting, resolve
+from crossbreed.storage import Repository
+from crossbreed.storage.rows import RunRow
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run with its model. ``folder``: of its files, relative to the database's artefact folder."""
+
+    row: RunRow
+    model: LanguageModel
+    setting: StudySetting
+    header: Header
+    recipe: Recipe
+    folder: Path
+
+    @property
+    def shape(self) -> Shape:
+        """Where the study takes costs."""
+        return self.setting.budget.shape.as_shape()
+
+
+def load(repository: Repository, key: str, registry: Registry, device: str = "cpu") -> TrainedRun:
+    """The run called study/number/seed with the weights that its last rung left.
+
+    Raises ConfigError when it has no checkpoint, when the file is missing or changed, or when its plugins are not the ones
+    given here.
+    """
+    row = repository.run_by_key(key)
+    study = repository.open_study(key.split("/")[0])
+    setting = resolve(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
+    trial = repository.trial(row.study_id, row.number)
+    architecture = registry.canonical(genome.parse(Architecture, trial.genome, f"genome of run {key}"))
+    _check_identities(row, registry.identities(architecture))
+    rungs = [rung for rung in repository.rungs(row.id) if rung.checkpoint is not None]
+    if not rungs:
+        raise ConfigError(f"run {key} is {row.state} and left no checkpoint; only a trained run can be used.")
+    path = repository.artefacts / str(rungs[-1].checkpoint)
+    _check_file(path, rungs[-1].sha256, key)
+    header = checkpoint.read_header(path)
+    recipe = genome.parse(Recipe, header.recipe, f"recipe of run {key}")
+    model = LanguageModel(architecture, registry, seed=row.seed).to(pick_device(device))
+    task = setting.file.task
+    expected = replace(
+        header,
+        architecture=genome.digest(architecture),
+        task={"name": task.name, "params": task.params, "evaluation": setting.task.evaluation_hash()},
+        seed=row.seed,
+    )
+    checkpoint.read(path, model, None, expected)
+    return TrainedRun(row, model.eval(), setting, header, recipe, Path(str(rungs[-1].checkpoint)).parent)
+
+
+def _check_identities(row: RunRow, here: dict[str, str]) -> None:
+    for part, identity in row.identities.items():
+        if here.get(part) != identity:
+            raise ConfigError(
+                f"run {row.key} was trained with {part} of {identity}, but here it is of {here.get(part, 'nobody')}; give the "
+                "same plugins with --plugin."
+            )
+
+
+def _check_file(path: Path, sha256: str | None, key: str) -> None:
+    if not path.is_file():
+        raise ConfigError(f"the checkpoint of run {key} is missing: {str(path)!r} does not exist.")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 is not None and found != sha256:
+        raise ConfigError(
+            f"the checkpoint of run {key}, {str(path)!r}, has SHA-256 {found[:12]}, but {sha256[:12]} was stored; it was changed."
+        )
