@@ -60,6 +60,9 @@ app.command(
     epilog=examples(
         "crossbreed match genome.yaml --budget study.yaml",
         "crossbreed match 3f9a2c --budget budget.yaml --out matched.yaml",
+        "crossbreed match amor-gdn-180m --budget budget.yaml --free d_model=512..1024:64 --solver descent",
+        "crossbreed match mamba2+attention --budget study.yaml",
+        "crossbreed match --all --budget budget.yaml --space layer_hybrids --json",
     )
 )(match)
 app.command(

@@ -12,17 +12,23 @@ from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, parse
 from crossbreed.core.host import Registry
-from crossbreed.core.search.study_file import StudyFile, read_mapping
-from crossbreed.core.search.study_setting import resolve
+from crossbreed.core.model import legality
+from crossbreed.core.search.study_file import SpaceSection, StudyFile, read_mapping
+from crossbreed.core.search.study_setting import Place, resolve, set_budget
 
 
 @dataclass(frozen=True)
 class BudgetGiven:
-    """A budget in numbers, the cost model that counts it, and the task's vocabulary where a study names a task."""
+    """A budget in numbers and the cost model that counts it; with a study its task's vocabulary and its search space.
+
+    ``place`` is where a search space would propose: None for a budget that says nothing of vocabulary and width.
+    """
 
     budget: Budget
     cost_model: CostModel
     vocab: int | None = None
+    space: SpaceSection | None = None
+    place: Place | None = None
 
 
 def read_budget(path: Path, registry: Registry) -> BudgetGiven:
@@ -32,19 +38,19 @@ def read_budget(path: Path, registry: Registry) -> BudgetGiven:
     """
     data = read_mapping(path, "budget file")
     if "budget" in data:
-        study = resolve(StudyFile.load(path), registry)
-        return BudgetGiven(study.budget, study.cost_model, study.task.vocab)
+        file = StudyFile.load(path)
+        study = resolve(file, registry)
+        place = Place(study.task.vocab, study.task.length, study.setting.d_model, study.budget.shape.dtype)
+        return BudgetGiven(study.budget, study.cost_model, study.task.vocab, file.space, place)
     reference = data.pop("reference", None)
-    budget = Budget.read(data, str(path))
+    architecture = None if reference is None else _reference(reference, path, registry)
     model = cost_model(registry)
-    if reference is None:
-        for quantity in budget.quantities():
-            budget.target(quantity)
+    budget = set_budget(Budget.read(data, str(path)), registry, model, architecture)
+    if architecture is None:
         return BudgetGiven(budget, model)
-    architecture = _reference(reference, path, registry)
-    return BudgetGiven(
-        budget.at_reference(model.estimate(architecture, budget.shape.as_shape())), model, architecture.vocab
-    )
+    vocab, shape = architecture.vocab, budget.shape
+    place = Place(vocab, shape.tokens, architecture.d_model, shape.dtype)
+    return BudgetGiven(budget, model, vocab, place=place)
 
 
 def _reference(reference: Any, path: Path, registry: Registry) -> Architecture:
@@ -55,4 +61,6 @@ def _reference(reference: Any, path: Path, registry: Registry) -> Architecture:
         raise ConfigError(
             f"{path}: reference must be a genome, the path of one or a preset, got {reference!r}."
         )
-    return registry.canonical(parse(Architecture, reference, f"{path}: reference"))
+    architecture = registry.canonical(parse(Architecture, reference, f"{path}: reference"))
+    legality.check(architecture, registry)
+    return architecture

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from rich.markup import escape
 from rich.table import Table
 
 from crossbreed.cli.output import percent, si, table
 from crossbreed.core.budget.certificate import Certificate
+
+if TYPE_CHECKING:
+    from crossbreed.core.search.families import FamilyMatch
 
 
 def certificate_table(certificate: Certificate, title: str = "") -> Table:
@@ -32,10 +38,33 @@ def verdict(certificate: Certificate) -> str:
     """One line under a certificate, in console markup."""
     dimensions = ", ".join(f"{name}={value}" for name, value in certificate.dimensions.items())
     moved = f"found by {certificate.path.replace('_', ' ')}; {certificate.rates} rates"
-    moved += f"; {dimensions}" if dimensions else ""
     if certificate.feasible:
+        moved += f"; {dimensions}" if dimensions else ""
         return f"[green]feasible[/] ({escape(moved)})"
     return f"[red]infeasible[/]: {escape(certificate.reason or 'out of tolerance')} ({escape(moved)})"
+
+
+def residual_line(certificate: Certificate) -> str:
+    """Every residual in one line, under short names."""
+    return ", ".join(
+        f"{SHORT.get(q.quantity, q.quantity)} {percent(q.residual)}" for q in certificate.quantities
+    )
+
+
+def family_table(matches: Iterable[FamilyMatch], title: str = "") -> Table:
+    """One line a family: its residuals, how its dimensions were found, and the verdict."""
+    made = table(title, ["family", "residuals", "found by", "dimensions", ""])
+    for entry in matches:
+        certificate = None if entry.match is None else entry.match.certificate
+        sizes = {} if certificate is None else certificate.dimensions
+        made.add_row(
+            escape(entry.family),
+            "-" if certificate is None else residual_line(certificate),
+            "-" if certificate is None else certificate.path.replace("_", " "),
+            escape(", ".join(f"{name}={value}" for name, value in sizes.items())),
+            "[green]feasible[/]" if entry.feasible else "[red]infeasible[/]",
+        )
+    return made
 
 
 SHORT = {
@@ -46,5 +75,6 @@ SHORT = {
     "active_parameters": "active params",
     "non_embedding_parameters": "non-emb. params",
     "state_bytes": "state",
+    "batch_state_bytes": "batch state",
     "memory_bytes": "memory",
 }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from crossbreed.cli.certificates import SHORT
-from crossbreed.cli.output import data_console, duration, percent, print_json, si, size, table
-from crossbreed.core.budget.certificate import Certificate
+from crossbreed.cli.certificates import residual_line
+from crossbreed.cli.output import data_console, duration, print_json, si, size, table
 from crossbreed.core.errors import InfeasibleBudget
 from crossbreed.core.host import Registry
 from crossbreed.core.search import executors
@@ -81,7 +80,7 @@ def _print_tables(file: StudyFile, made: Plan) -> None:
             "-" if ledger is None else si(ledger.parameters, 4),
             "-" if ledger is None else si(ledger.training_flops_per_token, 4),
             "-" if ledger is None else size(ledger.memory_bytes),
-            "-" if row.certificate is None else _residuals(row.certificate),
+            "-" if row.certificate is None else residual_line(row.certificate),
             "[green]feasible[/]" if row.reason is None else f"[red]infeasible[/]: {escape(row.reason)}",
         )
     console.print(listed)
@@ -93,10 +92,4 @@ def _print_tables(file: StudyFile, made: Plan) -> None:
         f"workers: {duration(made.seconds[0])} to {duration(made.seconds[1])} of training "
         f"({duration(made.seconds_per_run)} a run, timed on this machine), profiling apart; "
         f"{size(made.disk_bytes[0])} to {size(made.disk_bytes[1])} of checkpoints."
-    )
-
-
-def _residuals(certificate: Certificate) -> str:
-    return ", ".join(
-        f"{SHORT.get(q.quantity, q.quantity)} {percent(q.residual)}" for q in certificate.quantities
     )

@@ -100,6 +100,10 @@ class Budget(BaseModel):
         taken = {name: ledger.quantity(name) for name in self.quantities() if name not in self.values}
         return Budget.read({**self.model_dump(), "values": {**self.values, **taken}}, "budget reference")
 
+    def freeing(self, free: Any) -> Budget:
+        """This budget with more dimensions free; see ``spans.read_free`` for how they are written."""
+        return Budget.read({**self.model_dump(), "free": {**self.free, **read_free(free)}}, "budget")
+
     def quantities(self) -> list[str]:
         """Budgeted quantities, matched ones first."""
         return [*self.match, *self.cap]

@@ -47,6 +47,10 @@ class Certificate(BaseModel):
         """The quantity furthest outside its tolerance, or closest to its edge."""
         return max(self.quantities, key=excess)
 
+    def excess(self) -> float:
+        """How far outside its tolerance the worst quantity lies; at most 0 when feasible."""
+        return excess(self.worst())
+
 
 def excess(residual: Residual) -> float:
     """How far outside its tolerance a quantity lies; negative inside."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,10 +105,11 @@ def layout(
     candidates = list(_candidates(draft, parts))
     spans = {name: _span(name, span) for name, span in (free or {}).items()}
     here = {c.name for c in candidates} | {c.shared for c in candidates}
-    for name in spans:
-        if name not in here and _NUMBER.sub("", name) not in movable(parts):
-            raise UnknownName("free dimension", name, here | movable(parts))
-        if name not in here and name in (asked or ()):
+    missing = [name for name in spans if name not in here]
+    if missing:
+        check_free(missing, parts)
+    for name in missing:
+        if name in (asked or ()):
             raise UnknownName("free dimension of this architecture", name, here)
     dimensions = []
     for found in candidates:
@@ -132,6 +133,14 @@ def movable(parts: Parts) -> set[str]:
             continue  # a broken plugin offers nothing; who uses it is told why
         names |= {f"{mixer}.{param}" for param in (*descriptor.free, *descriptor.on_request)}
     return names
+
+
+def check_free(names: Iterable[str], parts: Parts) -> None:
+    """Raise UnknownName for a name of no dimension that any architecture could have."""
+    known = movable(parts)
+    for name in names:
+        if _NUMBER.sub("", name) not in known:
+            raise UnknownName("free dimension", name, known)
 
 
 def _candidates(draft: Draft, parts: Parts) -> Iterator[_Candidate]:

@@ -31,13 +31,16 @@ def coarse(problem: Problem, point: Point) -> str:
     return f" The grid is coarse there: {'; '.join(found)}." if found else ""
 
 
-def unit(problem: Problem, stuck: int, residual: float) -> str:
-    """The unit of a quantity whose target lies so far off that it may have been given in another one."""
-    quantity, factor = problem.rules[stuck].quantity, 1 / max(1 + residual, STILL)
+def unit(problem: Problem, stuck: int) -> str:
+    """The unit of a quantity whose target lies so far from the proposal that it may have been given in another one."""
+    start = problem.residuals(problem.start)
+    if start is None:
+        return ""
+    quantity, factor = problem.rules[stuck].quantity, 1 / max(1 + start[stuck], STILL)
     if 1 / FAR < factor < FAR:
         return ""
     times = f"{factor:,.0f} times" if factor > 1 else f"1/{1 / factor:,.0f} of"
-    text = f" The target is {times} this value; budgets give {quantity} as {QUANTITIES[quantity]}"
+    text = f" The target is {times} the proposal's value; budgets give {quantity} as {QUANTITIES[quantity]}"
     batch, tokens = problem.shape.batch, problem.shape.tokens
     for total, what in ((tokens, "one sequence"), (batch * tokens, "the whole batch")):
         if "per_token" in quantity and total >= FAR and total / 3 < factor < 3 * total:

@@ -35,7 +35,7 @@ def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
         f"{_hold(problem, point, here, stuck, rises)}"
     )
     text += coarse(problem, point)
-    text += unit(problem, stuck, here[stuck])
+    text += unit(problem, stuck)
     text += fixed_parts(problem, point, ledger, stuck) if not rises else ""
     text += _reuse(problem.layout.at(point), name, rises, ledger, parts)
     text += requests(problem, point, stuck, rises, parts)

@@ -68,14 +68,16 @@ class ShapeSection(Section):
 class BudgetSection(Section):
     """The budget of every candidate, set by a reference genome (a path, a preset, or inline) or by numbers with a ``d_model``.
 
-    ``match`` and ``cap`` map quantities to tolerances such as ``2%``.
+    ``match`` and ``cap`` map quantities to tolerances such as ``2%``; ``free`` names dimensions that may move beside those
+    that mixers declare free (see ``Budget``).
     """
 
     reference: str | dict[str, Any] | None = None
     shape: ShapeSection = ShapeSection()
     match: dict[str, float | str] = Field(default_factory=dict)
     cap: dict[str, float | str] = Field(default_factory=dict)
-    values: dict[str, float] = Field(default_factory=dict)
+    values: dict[str, float | str] = Field(default_factory=dict)
+    free: list[str] | dict[str, Any] = Field(default_factory=list)
     d_model: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crossbreed.core import genome
 from crossbreed.core.budget.budget import Budget
+from crossbreed.core.budget.dimensions import check_free
+from crossbreed.core.budget.matcher import certify
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.contracts.parts import Kind
 from crossbreed.core.contracts.space import SearchSpace, Setting
@@ -17,7 +19,7 @@ from crossbreed.core.host import KIND_LABELS, Registry
 from crossbreed.core.lab.operating_points import OperatingPoint
 from crossbreed.core.model import legality
 from crossbreed.core.search.candidates import SCORE, Objectives
-from crossbreed.core.search.study_file import Names, StudyFile
+from crossbreed.core.search.study_file import Names, SpaceSection, StudyFile
 
 COST_MODEL = "analytic"
 """The cost model whose numbers budgets use."""
@@ -63,23 +65,41 @@ def resolve(file: StudyFile, registry: Registry) -> StudySetting:
     """
     task: Task = _build(registry, "task", file.task.name, file.task.params)
     _check_score(file, task)
-    space: SearchSpace = _build(registry, "space", file.space.name, file.space.params)
     cost_model = registry.factory("cost", COST_MODEL)(registry.config("cost", COST_MODEL, {}), registry)
     reference = _reference(file, registry, task)
-    budget = _budget(file, task, cost_model, reference)
-    dtype = budget.shape.dtype
+    budget = _budget(file, registry, task, cost_model, reference)
     _check_points(file, registry, task, reference)
+    d_model = reference.d_model if reference is not None else int(file.budget.d_model or 0)
+    place = Place(task.vocab, task.length, d_model, budget.shape.dtype)
+    space, setting, left_out = open_space(file.space, registry, place)
+    return StudySetting(file, registry, task, space, setting, budget, cost_model, reference, left_out)
+
+
+class Place(NamedTuple):
+    """What a search space proposes for: a vocabulary, a length, a model width and the dtype of activations."""
+
+    vocab: int
+    length: int
+    d_model: int
+    dtype: str
+
+
+def open_space(
+    section: SpaceSection, registry: Registry, place: Place
+) -> tuple[SearchSpace, Setting, tuple[str, ...]]:
+    """A search space, what it may use, and which registered parts ``all`` did not take, each with its reason."""
+    space: SearchSpace = _build(registry, "space", section.name, section.params)
     left_out: list[str] = []
     setting = Setting(
-        vocab=task.vocab,
-        length=task.length,
-        d_model=reference.d_model if reference is not None else int(file.budget.d_model or 0),
-        mixers=_allowed(registry, "mixer", file.space.mixers, dtype, left_out),
-        routers=_allowed(registry, "router", file.space.routers, dtype, left_out),
-        depth=_allowed(registry, "depth", file.space.depth, dtype, left_out),
+        vocab=place.vocab,
+        length=place.length,
+        d_model=place.d_model,
+        mixers=_allowed(registry, "mixer", section.mixers, place.dtype, left_out),
+        routers=_allowed(registry, "router", section.routers, place.dtype, left_out),
+        depth=_allowed(registry, "depth", section.depth, place.dtype, left_out),
         parts=registry,
     )
-    return StudySetting(file, registry, task, space, setting, budget, cost_model, reference, tuple(left_out))
+    return space, setting, tuple(left_out)
 
 
 def _build(registry: Registry, kind: Kind, name: str, params: dict[str, Any]) -> Any:
@@ -125,14 +145,32 @@ def _reference(file: StudyFile, registry: Registry, task: Task) -> Architecture 
     return reference
 
 
-def _budget(file: StudyFile, task: Task, cost_model: CostModel, reference: Architecture | None) -> Budget:
+def _budget(
+    file: StudyFile, registry: Registry, task: Task, cost_model: CostModel, reference: Architecture | None
+) -> Budget:
     section = file.budget
     shape = {**section.shape.model_dump(), "tokens": section.shape.tokens or task.length}
-    data = {"shape": shape, "match": section.match, "cap": section.cap, "values": section.values}
-    budget = Budget.read(data)
-    if reference is None:
-        return budget
-    return budget.at_reference(cost_model.estimate(reference, budget.shape.as_shape()))
+    data = {**section.model_dump(include={"match", "cap", "values", "free"}), "shape": shape}
+    return set_budget(Budget.read(data), registry, cost_model, reference)
+
+
+def set_budget(
+    budget: Budget, registry: Registry, cost_model: CostModel, reference: Architecture | None
+) -> Budget:
+    """A budget in numbers. Raises ConfigError for one without them, for a reference that is itself outside the budget,
+    and for free dimensions that nothing has."""
+    check_free(budget.free, registry)
+    if reference is not None:
+        budget = budget.at_reference(cost_model.estimate(reference, budget.shape.as_shape()))
+        certificate = certify(reference, budget, cost_model)
+        if not certificate.feasible:
+            raise ConfigError(
+                f"the budget's reference is itself outside the budget: {certificate.reason} "
+                f"Change values.{certificate.worst().quantity} or the reference."
+            )
+    for quantity in budget.quantities():
+        budget.target(quantity)
+    return budget
 
 
 def _allowed(
