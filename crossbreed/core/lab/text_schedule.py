@@ -105,7 +105,7 @@ class TextSchedule:
             return list(modes).index(mode)
         if mode.isdigit() and int(mode) < len(modes):
             return int(mode)
-        listed = ", ".join(f"{n} {name}" for n, name in enumerate(modes)) or "none"
+        listed = ", ".join(modes) or "none"
         raise ConfigError(
             f"schedule '{self}' takes mode {mode!r}{nearest(mode, modes)}; the modes are: {listed}."
         )

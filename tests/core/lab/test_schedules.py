@@ -103,7 +103,7 @@ def test_a_gate_beside_the_modes_decides_for_itself(build: Any, task: Any):
     ("genome", "asked", "sentence"),
     [
         (oryx(), {"judged": ("schedule:0=0,12=1",)}, "switches at '12', which is not inside a text of 12 tokens"),
-        (oryx(), {"judged": ("schedule:0=gated_deltanet",)}, "takes mode 'gated_deltanet'; the modes are: 0 mamba2, 1"),
+        (oryx(), {"judged": ("schedule:0=gated_deltanet",)}, "takes mode 'gated_deltanet'; the modes are: mamba2, a"),
         (oryx(), {"points": ("schedule:0=2",)}, "takes mode '2'"),
         (oryx(), {"points": ("shedule:0=1",)}, "unknown operating point 'shedule:0=1'"),
         (oryx(evaluate=[[0, 0], [12, 1]]), {}, "switches at position 12, but the text has 12 tokens"),

@@ -61,7 +61,7 @@ def test_what_cannot_be_read_is_refused(text: str, sentence: str):
         ("0=0,-16=1", 16, "switches at position 0 after it did at 0"),
         ("0=0,40=1,-16=0", 50, "switches at position 34 after it did at 40"),
         ("0=0,1%=1", 64, "switches at position 0 after it did at 0"),
-        ("0=0,8=2", 64, "takes mode '2'; the modes are: 0 mamba2, 1 attention"),
+        ("0=0,8=2", 64, "takes mode '2'; the modes are: mamba2, attention"),
         ("0=0,8=atention", 64, "takes mode 'atention'; did you mean 'attention'"),
         ("0=gated_deltanet", 64, "takes mode 'gated_deltanet'"),
     ],
