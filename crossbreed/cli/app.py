@@ -10,6 +10,7 @@ from crossbreed import __version__
 from crossbreed.cli.compare import compare
 from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
+from crossbreed.cli.fit_router import fit_router
 from crossbreed.cli.front import front
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
@@ -81,6 +82,10 @@ app.command(
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )
+app.command(
+    "fit-router",
+    epilog=examples("crossbreed fit-router first/3/0", "crossbreed fit-router first/3/0 --steps 500 --json"),
+)(fit_router)
 app.command(
     epilog=examples(
         "crossbreed routers quickstart/3/0",

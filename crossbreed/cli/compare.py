@@ -15,6 +15,7 @@ from crossbreed.cli.output import data_console, print_json
 from crossbreed.cli.search import Device, Executor, RayAddress, Workers, drive, resume_command
 from crossbreed.core.errors import ConfigError, InfeasibleBudget
 from crossbreed.core.genome import Architecture, digest
+from crossbreed.core.model.legality import check_training
 
 if TYPE_CHECKING:
     from crossbreed.core.search.candidates import Candidate, Objectives
@@ -55,6 +56,8 @@ def compare(
     file = file.model_copy(update={"name": f"{file.name}-compare", "search": search})
     setting = resolve(file, registry)
     named = {text: read_genome(text, db, registry, setting.task.vocab) for text in genomes}
+    for architecture in named.values():
+        check_training(architecture, registry)
     named = {text: _within(text, architecture, setting, move) for text, architecture in named.items()}
     place = {"executor": executor, "address": ray_address, "workers": workers, "device": device}
     start = [

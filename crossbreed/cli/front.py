@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,7 +35,8 @@ def front(
     with Repository.open(db, read_only=True) as repository:
         row = find_study(repository, study)
         found, objectives = candidates_of(repository, row)
-    print_front(row.name, found, objectives, everything=everything, as_json=json)
+        fitted = fitted_points(repository, row)
+    print_front(row.name, found, objectives, fitted, everything=everything, as_json=json)
 
 
 def find_study(repository: Repository, name: str | None) -> StudyRow:
@@ -60,10 +61,30 @@ def candidates_of(repository: Repository, row: StudyRow) -> tuple[list[Candidate
     return candidates.read(rows, objectives), objectives
 
 
+def fitted_points(repository: Repository, row: StudyRow) -> list[dict[str, Any]]:
+    """Runs of a study that are used with fitted routers too: where, their genome, and their score beside the run's own on
+    the same rows."""
+    from crossbreed.core.search.fitted import PREFIX
+
+    return [
+        {
+            "run": run,
+            "point": point.name,
+            "genome": settings["genome"],
+            "score": point.evaluations[-1].score,
+            "native_score": settings["native"]["score"],
+        }
+        for run, points in repository.points_like(row.id, PREFIX).items()
+        for point in points
+        if (settings := point.settings) is not None
+    ]
+
+
 def print_front(
     name: str,
     found: list[Candidate],
     objectives: Objectives,
+    fitted: list[dict[str, Any]],
     *,
     everything: bool = False,
     as_json: bool = False,
@@ -73,10 +94,16 @@ def print_front(
 
     shown = [c for c in found if everything or c.on_front]
     if as_json:
-        print_json("front", front_data(name, shown, objectives))
+        print_json("front", {**front_data(name, shown, objectives), "fitted": fitted})
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"
     print_candidates(console, shown, objectives, title, mark_front=everything)
     if not shown:
         console.print("Nothing is on the front yet: no candidate is trained and measured.")
+    for item in fitted:
+        console.print(
+            f"{item['run']} at {item['point']}: score {item['score']:.4g}, with its own routers {item['native_score']:.4g} on "
+            f"the same rows; genome {item['genome'][:12]}.",
+            markup=False,
+        )

@@ -72,6 +72,14 @@ class Queries(Trials, Runs):
             rows = _rows(session, query.join(schema.Architecture).where(*chosen).order_by(_Trial.number))
             return [CandidateRow(*[*row, tuple(seeds.get(row[0], ()))]) for row in rows]
 
+    def points_like(self, study_id: int, prefix: str) -> dict[str, list[PointRow]]:
+        """Operating points whose names begin with ``prefix``, by the key study/number/seed of their run."""
+        chosen = [_Trial.study_id == study_id, _Point.name.startswith(prefix, autoescape=True)]
+        with self.database.reading() as session:
+            points = _points(session, chosen, details=True)
+            keys = {run.id: run.key for run in self.runs(study_id)} if points else {}
+            return {keys[run_id]: list(found.values()) for run_id, found in sorted(points.items())}
+
     def trial_detail(self, study_id: int, number: int) -> TrialDetail:
         """One candidate in full: genome, ledger, certificate, and each run's rungs, points and artefacts."""
         with self.database.reading() as session:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
 
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.storage import plain, schema
@@ -46,12 +47,7 @@ class Trials:
         check_state(state)
         with self.database.writing() as session:
             locked_study(session, study_id)
-            insert_missing(
-                session, schema.Architecture, {"hash": hash, "genome": plain.plain(genome)}, ["hash"]
-            )
-            architecture = session.scalars(
-                select(schema.Architecture).where(schema.Architecture.hash == hash)
-            ).one()
+            architecture = _stored(session, hash, genome)
             last = session.scalar(
                 select(func.max(schema.Trial.number)).where(schema.Trial.study_id == study_id)
             )
@@ -112,6 +108,11 @@ class Trials:
                 )
             trial.state, trial.cause = state, cause or None
 
+    def add_architecture(self, hash: str, genome: Mapping[str, Any]) -> None:
+        """Keep a canonical genome that is no candidate of a study, so that its hash can be named."""
+        with self.database.writing() as session:
+            _stored(session, hash, genome)
+
     def architecture(self, prefix: str) -> ArchitectureRow:
         """The architecture whose hash starts with ``prefix``.
 
@@ -133,6 +134,12 @@ class Trials:
             if len(found) > 1:
                 raise ConfigError(f"hash prefix {prefix!r} fits several architectures; give more digits.")
             return ArchitectureRow(found[0].hash, found[0].genome)
+
+
+def _stored(session: Session, hash: str, genome: Mapping[str, Any]) -> schema.Architecture:
+    """The row of an architecture, made when missing."""
+    insert_missing(session, schema.Architecture, {"hash": hash, "genome": plain.plain(genome)}, ["hash"])
+    return session.scalars(select(schema.Architecture).where(schema.Architecture.hash == hash)).one()
 
 
 def _query() -> Select[schema.Trial, schema.Architecture]:

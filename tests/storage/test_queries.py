@@ -172,3 +172,14 @@ def test_curves_of_several_runs_come_in_one_statement(repository: Repository) ->
         runs[1].id: [0, 2, 4, 5],
         runs[2].id: [],
     }
+
+
+def test_points_are_found_by_the_beginning_of_their_name(repository: Repository) -> None:
+    number = trained(repository, "a", seeds=2)
+    study = repository.open_study("s")
+    found = repository.points_like(study.id, "forced:")
+    assert list(found) == [f"s/{number}/0", f"s/{number}/1"]
+    assert [point.name for points in found.values() for point in points] == ["forced:0.4"] * 2
+    assert found[f"s/{number}/0"][0].measured("decode_tokens_per_s")[0].median == 50.0
+    # No wild card of LIKE stands for anything.
+    assert repository.points_like(study.id, "f%") == {}

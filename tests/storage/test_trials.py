@@ -90,3 +90,12 @@ def test_an_unknown_number_is_a_sentence(sqlite_repository: Repository) -> None:
     study = sqlite_repository.create_study("s", {})
     with pytest.raises(StorageError, match="trial 3"):
         sqlite_repository.trial(study.id, 3)
+
+
+def test_a_genome_without_a_trial_can_be_kept_and_named(repository: Repository) -> None:
+    study = repository.create_study("s", {})
+    add_trial(repository, study.id, "a")
+    for name in ("a", "b", "b"):
+        repository.add_architecture(digest(name), {"vocab": 64, "name": name})
+    assert repository.architecture(digest("b")[:12]).genome["name"] == "b"
+    assert len(repository.trials(study.id)) == 1

@@ -90,6 +90,33 @@ class Router:
     def no_weight_decay(self) -> frozenset[str]:
         return frozenset()
 
+    def student(self) -> tuple[str, dict[str, Any]] | None:
+        """Name and settings of the router that may take this one's place in a trained model and decide alike for less.
+
+        None where there is none. A router with a student defines ``signal``.
+        """
+        return None
+
+    def signal(self, h_BTD: Tensor, context: Context) -> Tensor:
+        """The number BT that decides, before it meets the threshold, without gradient."""
+        raise NotImplementedError(f"{type(self).__name__} must define signal, since it has a student")
+
+    def learn(
+        self,
+        teacher: Router,
+        h_ND: Tensor,
+        signal_N: Tensor,
+        *,
+        steps: int,
+        seed: int = 0,
+        progress: Callable[[], None] = lambda: None,
+    ) -> float:
+        """Become the student of a trained router: fit its ``signal`` on N tokens in ``steps`` steps, and decide as often.
+
+        Returns what was added to the fitted signal for that. ``progress`` is called once a step. Raises ConfigError where there is nothing to fit.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define learn, since it is named as a student")
+
     @staticmethod
     def schedule(config: Any) -> Schedule | None:
         """What the site does outside training instead of asking this router, or None to ask it.

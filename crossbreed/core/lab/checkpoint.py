@@ -56,9 +56,11 @@ class Stored:
     bytes: int
 
 
-def write(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, header: Header) -> Stored:
-    """Write a checkpoint atomically."""
-    held = {**_model_tensors(model), **_optimiser_tensors(model, optimiser)}
+def write(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None, header: Header) -> Stored:
+    """Write a checkpoint atomically; without an optimiser it is one to use, not to train on from."""
+    held = _model_tensors(model)
+    if optimiser is not None:
+        held |= _optimiser_tensors(model, optimiser)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
     data = save(tensors, metadata={HEADER: json.dumps(asdict(header), sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)

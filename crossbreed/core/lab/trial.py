@@ -41,7 +41,7 @@ from crossbreed.core.lab.train import Trainer
 from crossbreed.core.lab.verify import verify
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.model.legality import mode_readers
+from crossbreed.core.model.legality import check_training, mode_readers
 
 __all__ = ["Job", "run"]
 
@@ -120,6 +120,8 @@ class _Trial:
             raise ConfigError(
                 f"architecture.vocab is {self.architecture.vocab}, but task {job.task['name']!r} has {self.task.vocab} token ids; they must be equal"
             )
+        if "train" in job.phases:
+            check_training(self.architecture, registry)
         self._check_texts()
         self.device = pick_device(job.device)
         self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(

@@ -28,6 +28,16 @@ def check(architecture: genome.Architecture, parts: Parts) -> None:
         _check_router(router, where, kind, choices, parts)
 
 
+def check_training(architecture: genome.Architecture, parts: Parts) -> None:
+    """Raise MissingCapability for a part that takes no part in training; allocates nothing."""
+    for where, _, router in _routers(architecture):
+        if parts.descriptor("router", router.name).capabilities.fitted:
+            raise MissingCapability(
+                f"router {router.name!r} at {where} takes no part in training; train with the router that it replaces, then "
+                "run `crossbreed fit-router`."
+            )
+
+
 def mode_readers(architecture: genome.Architecture) -> list[str]:
     """Names of the readers that a mode router chooses from, or an empty list."""
     for _, sublayer in architecture.sublayers():

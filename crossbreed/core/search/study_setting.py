@@ -142,6 +142,7 @@ def _reference(file: StudyFile, registry: Registry, task: Task) -> Architecture 
         )
     reference = registry.canonical(reference)
     legality.check(reference, registry)
+    legality.check_training(reference, registry)
     return reference
 
 

@@ -10,6 +10,7 @@ from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.router import RouterDescriptor
 from crossbreed.core.contracts.space import Choices, Floats
 from crossbreed.plugins.routers.configs import (
+    DistilledConfig,
     EntropyGateConfig,
     LearnedConfig,
     OracleConfig,
@@ -52,6 +53,13 @@ def register_routers() -> list[RouterDescriptor]:
                 "loss_weight": Floats(0.1, 10.0, log=True),
                 "segment": SEGMENTS,
             },
+        ),
+        RouterDescriptor(
+            name="distilled",
+            factory="crossbreed.plugins.routers.distilled:Distilled",
+            config=DistilledConfig,
+            capabilities=RouterCapabilities(sites=("gate", "halt"), max_choices=2, fitted=True),
+            summary="a small network that predicts a trained entropy gate's entropies (`crossbreed fit-router`)",
         ),
         RouterDescriptor(
             name="oracle",

@@ -12,7 +12,7 @@ from torch import Tensor
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
 from crossbreed.core.ledger import Cost, Shape, Work
-from crossbreed.plugins.routers.configs import EntropyGateConfig
+from crossbreed.plugins.routers.configs import EntropyGateConfig, ThresholdConfig
 from crossbreed.plugins.routers.threshold import ThresholdRouter
 
 MODE_SEGMENT = 16
@@ -51,11 +51,20 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
     ) -> tuple[Decision, RouterState | None]:
         if self.build.kind == "mode":
             return self._mode(context, state), state
-        h_BT = context.entropy(h_BTD).detach()
+        h_BT = self.signal(h_BTD, context)
         if not context.training:
             return Decision(self.above(h_BT)), state
         statistics = summary(h_BT, context.counted_BT())
         return Decision(self.above(h_BT, *self.updated(statistics)), statistics=statistics), state
+
+    def signal(self, h_BTD: Tensor, context: Context) -> Tensor:
+        return context.entropy(h_BTD).detach()
+
+    def student(self) -> tuple[str, dict[str, Any]] | None:
+        """The distilled router with this gate's threshold; none at mode, where H is read from another place."""
+        if self.build.kind == "mode":
+            return None
+        return "distilled", self.config.model_dump(mode="json", include=set(ThresholdConfig.model_fields))
 
     def updated(self, statistics: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(mu', sigma'): the running values with ``statistics`` averaged in; unchanged where nothing was counted."""
