@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 from crossbreed.core.errors import ConfigError, nearest
-from crossbreed.presets import amor, oryx, rivals
+from crossbreed.presets import amor, dreamer, oryx, rivals
 from crossbreed.presets.preset import Preset
 
 
 @cache
 def presets() -> dict[str, Preset]:
     """Every preset by name, published systems before their rivals."""
-    listed = [*amor.presets(), *oryx.presets(), *rivals.presets(), *oryx.baselines()]
+    systems = (*amor.presets(), *oryx.presets(), *dreamer.presets())
+    listed = (*systems, *rivals.presets(), *oryx.baselines())
     return {preset.name: preset for preset in listed}
 
 

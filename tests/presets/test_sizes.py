@@ -9,16 +9,16 @@ from crossbreed.cli.bookkeeping import Bookkeeping, counted
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.presets import oryx, presets, rivals
+from crossbreed.presets import dreamer, oryx, presets, rivals
 from crossbreed.presets.amor import RATE, SCALES
 
 V = 50_257
 ORYX = {"130m": (768, 12, 0), "380m": (1024, 24, 24_576), "810m": (1536, 24, 0), "1.4b": (2048, 24, -49_152)}
 
 
-def ledger(registry: Registry, name: str) -> Ledger:
+def ledger(registry: Registry, name: str, tokens: int = 64) -> Ledger:
     costs = registry.factory("cost", "analytic")(None, registry)
-    return costs.estimate(registry.canonical(presets()[name].build()), Shape(1, 64))  # type: ignore[no-any-return]
+    return costs.estimate(registry.canonical(presets()[name].build()), Shape(1, tokens))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +115,43 @@ def test_attention_places() -> None:
     for wrong in ({"places": [4]}, {"every": 5}, {"every": 2, "places": [1]}):
         with pytest.raises(ValueError, match=r"attention must stand in layers 0 to 3|give every or places"):
             rivals.attention_places(4, **wrong)  # type: ignore[arg-type]
+
+
+# dreamer.md, section 5: parameters and forward FLOPs per token of a row, in millions.
+ROWS = {"l8-k4": (3.49, 5.40), "l8-k2": (5.87, 5.79), "l16-k4": (7.82, 10.9), "l16-k2": (11.9, 11.6)}
+
+
+@pytest.mark.parametrize("scale", ROWS)
+def test_dreamer_rows_are_those_of_the_sheet(registry: Registry, scale: str) -> None:
+    found = {name: ledger(registry, f"{name}-{scale}") for name in ("dreamer", "dr", "layered-moe")}
+    whole = found["dreamer"]
+    assert whole.parameters / 1e6 == pytest.approx(ROWS[scale][0], rel=0.005)
+    assert whole.prefill_flops_per_token / 1e6 == pytest.approx(ROWS[scale][1], rel=0.005)
+    for name, other in found.items():
+        for quantity in ("parameters", "training_flops_per_token", "memory_bytes"):
+            assert other.quantity(quantity) == pytest.approx(whole.quantity(quantity), rel=0.005), name
+
+
+@pytest.mark.parametrize("scale", dreamer.SCALES)
+@pytest.mark.parametrize("name", [name for name in dreamer.MODELS if name != "dreamer"])
+def test_dreamer_rivals_meet_its_budget(registry: Registry, name: str, scale: str) -> None:
+    tokens = 64 if scale in ROWS else 2048
+    wanted, found = ledger(registry, f"dreamer-{scale}", tokens), ledger(registry, f"{name}-{scale}", tokens)
+    tolerance = 0.025 if (name, scale in ROWS) == ("layered-da", True) else 0.01
+    for quantity in ("parameters", "training_flops_per_token"):
+        assert found.quantity(quantity) == pytest.approx(wanted.quantity(quantity), rel=tolerance)
+
+
+@pytest.mark.parametrize(("scale", "depth", "count"), [("1b", 16, 1e9), ("2b", 32, 2e9)])
+def test_large_dreamers_have_about_the_published_parameters(
+    registry: Registry, scale: str, depth: int, count: float
+) -> None:
+    (stage,) = presets()[f"dreamer-{scale}"].build().stages
+    assert stage.depth.repeats == depth
+    assert ledger(registry, f"dreamer-{scale}").parameters == pytest.approx(count, rel=0.02)
+
+
+def test_a_prelude_a_core_and_a_coda_are_as_deep_as_their_rivals() -> None:
+    architecture = presets()["prelude-core-coda-l8-k4"].build()
+    assert [s.depth.repeats for s in architecture.stages] == [1, 6, 1]
+    assert [s.depth.params.get("inject") for s in architecture.stages] == [None, True, None]

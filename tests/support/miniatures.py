@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from crossbreed.core.genome import Architecture
-from crossbreed.presets import oryx, rivals
+from crossbreed.presets import dreamer, oryx, rivals
 from crossbreed.presets.amor import AmorSizes, amor
+from crossbreed.presets.dreamer import DreamerSizes
 from crossbreed.presets.oryx import OryxSizes
 
 V = 23
 AMOR = AmorSizes(V, 16, 2, 20, head_size=8, state_size=6)
 ORYX = OryxSizes(V, 16, 2, 2, head_size=8, segment=4)
+DREAMER = DreamerSizes(V, 16, 3, 2, 8, 1, experts=4, hidden=8, top_k=2, router_key=4)
 
 BODIES = {
     "amor": amor(AMOR, "gdn", blocks=2),
     "oryx": oryx.oryx(ORYX, "tm"),
+    "dreamer": dreamer.recurrent(DREAMER),
 }
 """The three bodies that routers are put into."""
 
@@ -33,4 +36,6 @@ def trainable(vocab: int) -> dict[str, Architecture]:
         "oryx-tm": oryx.oryx(mixed, "tm"),
         "oryx-tg": oryx.oryx(mixed, "tg"),
     }
-    return found | {name: build(small, "gdn") for name, (_, build) in rivals.OF_BACKBONE.items()}
+    deep = DreamerSizes(vocab, 32, 4, 2, 16, 1, experts=4, hidden=24, top_k=2, router_key=4)
+    found |= {name: build(small, "gdn") for name, (_, build) in rivals.OF_BACKBONE.items()}
+    return found | {name: build(deep) for name, (_, _, build) in dreamer.MODELS.items()}
