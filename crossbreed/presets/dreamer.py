@@ -132,11 +132,23 @@ Experts = tuple[int, int]
 SCALES: dict[str, tuple[DreamerSizes, dict[str, Experts]]] = {
     "l8-k4": (
         _row(8, 4),
-        {"dreamer": (108, 64), "dr": (76, 100), "layered": (6, 136), "layered-da": (6, 121), "core": (55, 109)},
+        {
+            "dreamer": (108, 64),
+            "dr": (76, 100),
+            "layered": (6, 136),
+            "layered-da": (6, 121),
+            "core": (55, 109),
+        },
     ),
     "l8-k2": (
         _row(8, 2),
-        {"dreamer": (102, 128), "dr": (73, 188), "layered": (6, 247), "layered-da": (7, 211), "core": (53, 204)},
+        {
+            "dreamer": (102, 128),
+            "dr": (73, 188),
+            "layered": (6, 247),
+            "layered-da": (7, 211),
+            "core": (53, 204),
+        },
     ),
     "l16-k4": (
         _row(16, 4),

@@ -28,9 +28,9 @@ class Amor(BodySpace):
         """Draws: ``form``, ``depth``, ``backbone``, ``attention``, ``attention_layers`` or ``blocks``, ``residual`` and
         ``gate``, ``channel``, ``readers``, ``mode``, ``halt``, and the plugins' own ranges."""
         allowed, pen = self.menu(setting), Pen(draw, setting)
-        form = draw.choose("form", _forms(allowed))
         depth, shares = pen.depth(allowed.depth, 2, max(2, 2 * self.config.layers))
         layers = 1 if shares else self.config.layers
+        form = draw.choose("form", _forms(allowed, layers))
         target = self.target(setting.d_model, layers, depth.repeats)
         backbone = None if form == ATTENTION else draw.choose("backbone", _backbones(allowed))
         growing = None if form == BACKBONE else draw.choose("attention", allowed.growing)
@@ -46,7 +46,7 @@ class Amor(BodySpace):
         tail = (
             () if channel is None else (pen.channel(channel, target.channel_active, target.channel_stored),)
         )
-        places = self._places(draw, layers) if form in (SERIAL, FUSED) else frozenset()
+        places = self._places(draw, form, layers) if form in (SERIAL, FUSED) else frozenset()
         blocks: list[Block] = []
         for i in range(layers):
             if i not in places or attention is None:
@@ -67,7 +67,10 @@ class Amor(BodySpace):
     def points(self, allowed: Menu, setting: Setting) -> Iterator[Point]:
         """AMOR with every gate and its variants, its rivals, and every router at mode and at halt."""
         own, shared = policies(setting, allowed)
-        forms, singles = _forms(allowed), allowed.constant or allowed.growing
+        forms, singles = (
+            _forms(allowed, self.config.layers if own else 1),
+            allowed.constant or allowed.growing,
+        )
         layered: Point = {"depth": own[0]} if own else {}
         if AFTER in forms:
             for i, gate in enumerate((*allowed.gates, NONE)):
@@ -91,9 +94,9 @@ class Amor(BodySpace):
                 point: Point = {"depth": policy, "form": BACKBONE, "backbone": singles[0], "halt": halt}
                 yield point | ({"channel": stored[0]} if stored else {})
 
-    def _places(self, draw: Draw, layers: int) -> frozenset[int]:
-        """Layers (from 0) that hold attention, evenly spread, the last one among them."""
-        count = draw.integer("attention_layers", 1, layers)
+    def _places(self, draw: Draw, form: str, layers: int) -> frozenset[int]:
+        """Layers (from 0) that hold attention, evenly spread, the last one among them; in series some are left."""
+        count = draw.integer("attention_layers", 1, layers - 1 if form == SERIAL else layers)
         return frozenset((i + 1) * layers // count - 1 for i in range(count))
 
     def _after(self, draw: Draw, attention: Sublayer, gate: Router | None) -> Stage:
@@ -117,10 +120,10 @@ def _backbones(allowed: Menu) -> tuple[str, ...]:
     return (allowed.constant + allowed.multi) or allowed.growing
 
 
-def _forms(allowed: Menu) -> tuple[str, ...]:
-    """Forms that what is allowed can make; attention beside or in place of itself is none."""
+def _forms(allowed: Menu, layers: int) -> tuple[str, ...]:
+    """Forms that what is allowed can make; attention beside or in place of itself is none, nor in place of all layers."""
     if not allowed.growing:
         return (BACKBONE,)
     if not allowed.constant and not allowed.multi:
         return (AFTER, ATTENTION)
-    return (AFTER, SERIAL, FUSED, ATTENTION, BACKBONE)
+    return (AFTER, *((SERIAL,) if layers > 1 else ()), FUSED, ATTENTION, BACKBONE)

@@ -27,7 +27,9 @@ T = 19
 
 
 def cell(router: str, site: str, body: str) -> Architecture:
-    return with_router(BODIES[body], site, Router(name=router, params=ROUTERS[router]))  # type: ignore[arg-type]
+    # At mode the entropy gate decides by segments, of 16 tokens unless told otherwise.
+    short = {"segment": 4} if site == "mode" else {}
+    return with_router(BODIES[body], site, Router(name=router, params=ROUTERS[router] | short))  # type: ignore[arg-type]
 
 
 CELLS = pytest.mark.parametrize(("router", "site", "body"), list(product(ROUTERS, SITES, BODIES)))
@@ -50,9 +52,11 @@ def settled(registry: Registry, architecture: Architecture, tokens: torch.Tensor
 
     seen: set[torch.nn.Module] = set()
     hooks = [site.register_forward_pre_hook(settle) for site in model.routed_sites()]
-    whole_pass(model, tokens)
+    h_BTD, _ = whole_pass(model, tokens)
     for hook in hooks:
         hook.remove()
+    if model.mode is not None and hasattr(model.mode.router, "mu"):
+        model.mode.router.mu.copy_(model.context(tokens).entropy(h_BTD).median())
     return model
 
 

@@ -139,10 +139,16 @@ def test_dreamer_starts_from_its_ablations_and_layered_rivals(registry: Registry
     where = setting(registry, routers=searchable(registry))
     found = starts(registry, "dreamer", where, layers=4)
     assert {
+        "recurrent depth_attention+attention experts",
         "recurrent attention experts",
+        "layered depth_attention+attention experts",
         "layered attention experts",
+        "recurrent depth_attention+attention experts/halt:learned",
         "attention experts > recurrent attention experts",
     } <= set(found)
+    block = found["recurrent depth_attention+attention experts"].stages[0].blocks[0]
+    assert [sub.mixer for sub in block.sublayers] == ["depth_attention", "attention", "experts"]
+    assert block.sublayers[0].params["projection_experts"]["experts"] == 3
     core = found["attention experts > recurrent attention experts"].stages
     assert [stage.depth.repeats for stage in core] == [1, 2, 1]
 
