@@ -296,7 +296,7 @@ class _Trial:
                     self._analyse(point)
 
     def _analyse(self, point: OperatingPoint) -> None:
-        """Look at a few rows: less work than the profile before it (see ``analytics.few_rows`` for the bounds)."""
+        """Look at a few rows: no more work than timing one point (see ``analytics.few_rows`` for the bounds)."""
         subject = analytics.Subject(
             self.model,
             self.task,

@@ -17,7 +17,7 @@ from crossbreed.core.lab.operating_points import OWN, OperatingPoint, Stretch
 from crossbreed.core.lab.train import on_device
 from crossbreed.core.model.language_model import LanguageModel
 
-FEW_ROWS, FEW_TOKENS = 64, 8192
+FEW_ROWS, FEW_TOKENS = 32, 4096
 """Bounds of what is looked at after every run: so many rows, and about so many tokens, but one row at least."""
 
 PIECE_ELEMENTS = 1 << 22
@@ -25,7 +25,7 @@ PIECE_ELEMENTS = 1 << 22
 
 
 def few_rows(task: Task) -> int:
-    """Evaluation rows whose analysis costs less than a run's profile."""
+    """Evaluation rows whose analysis takes about as long as timing the model at one operating point, or less."""
     return max(1, min(FEW_ROWS, FEW_TOKENS // task.length))
 
 
