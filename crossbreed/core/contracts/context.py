@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crossbreed.core.contracts.router import Decision
 
 ExecutionPhase = Literal["train", "prefill", "decode"]
+ExecutionChoice = Literal["auto", "dense", "sparse"]
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Context:
     depth, depths: which repeat of the stage this is, and how many there are.
     asked_BT:      bool, tokens valid and not gated off or halted here; None = all valid.
     mode:          the mode router's Decision for these tokens, or None.
+    execution:     how a part that can skip unread tokens treats them outside training: ``sparse`` skips, ``dense``
+                   computes and masks, ``auto`` skips where that is the faster. Results agree up to rounding.
     output_entropy: h_BTD -> H_BT, see ``entropy``.
     recorder:      statistics and losses of this forward pass.
     """
@@ -65,6 +68,7 @@ class Context:
     depths: int = 1
     asked_BT: Tensor | None = None
     mode: Decision | None = None
+    execution: ExecutionChoice = "auto"
     output_entropy: Callable[[Tensor], Tensor] | None = None
     recorder: Recorder | None = None
 

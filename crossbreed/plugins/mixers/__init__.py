@@ -27,7 +27,7 @@ from crossbreed.plugins.mixers.configs import (
 from crossbreed.plugins.mixers.plan import DELTA, SOFTMAX, SSD
 
 SEQUENCE = "crossbreed.plugins.mixers.sequence:SequenceMixer"
-DECODE_SKIPS: dict[Phase, Execution] = {"train": "dense", "prefill": "dense", "decode": "sparse"}
+INFERENCE_SKIPS: dict[Phase, Execution] = {"train": "dense", "prefill": "sparse", "decode": "sparse"}
 ALWAYS_SKIPS: dict[Phase, Execution] = {"train": "sparse", "prefill": "sparse", "decode": "sparse"}
 HEADS = Integers(1, 256)
 
@@ -39,7 +39,7 @@ def register_mixers() -> list[MixerDescriptor]:
             name="attention",
             factory=SEQUENCE,
             config=AttentionConfig,
-            capabilities=MixerCapabilities("sequence", reader=True, execution=DECODE_SKIPS),
+            capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
             summary="causal softmax attention: rotary positions, grouped queries, sliding window",
             ranges={
                 "heads": Choices((2, 4, 8)),
@@ -57,7 +57,7 @@ def register_mixers() -> list[MixerDescriptor]:
             name="mamba2",
             factory=SEQUENCE,
             config=Mamba2Config,
-            capabilities=MixerCapabilities("sequence", reader=True, execution=DECODE_SKIPS),
+            capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
             summary="state-space duality with one decay per head (Mamba-2)",
             ranges={"heads": Choices((2, 4, 8)), "state_size": Integers(8, 64, 8)},
             free={"state_size": Integers(2, 256, 2), "head_size": Integers(2, 256, 2)},
@@ -69,7 +69,7 @@ def register_mixers() -> list[MixerDescriptor]:
             name="gated_deltanet",
             factory=SEQUENCE,
             config=GatedDeltaNetConfig,
-            capabilities=MixerCapabilities("sequence", reader=True, execution=DECODE_SKIPS),
+            capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
             summary="the delta rule with a decay per head (Gated DeltaNet)",
             ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
             free={"key_size": Integers(2, 256, 2), "value_size": Integers(2, 256, 2)},
@@ -82,7 +82,7 @@ def register_mixers() -> list[MixerDescriptor]:
             name="multi_mixer",
             factory=SEQUENCE,
             config=MultiMixerConfig,
-            capabilities=MixerCapabilities("sequence", execution=DECODE_SKIPS),
+            capabilities=MixerCapabilities("sequence", execution=INFERENCE_SKIPS),
             summary="several readers over one stream of keys and values, chosen by a mode router (Oryx)",
             ranges={"heads": Choices((2, 4, 8))},
             free={"head_size": Integers(2, 256, 2)},
@@ -92,7 +92,7 @@ def register_mixers() -> list[MixerDescriptor]:
             name="depth_attention",
             factory=SEQUENCE,
             config=DepthAttentionConfig,
-            capabilities=MixerCapabilities("depth", execution=DECODE_SKIPS),
+            capabilities=MixerCapabilities("depth", execution=INFERENCE_SKIPS),
             summary="attention of each token over its own earlier depths (Dreamer)",
             ranges={"heads": Choices((1, 2, 4))},
             # Multiples of 4: the encoding of depth turns two halves in pairs.

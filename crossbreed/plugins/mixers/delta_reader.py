@@ -12,7 +12,7 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.delta_rule import gated_delta_rule, l2_norm
 from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DeltaSettings
-from crossbreed.plugins.mixers.reading import masked, read_mask, spread, starts, traced
+from crossbreed.plugins.mixers.reading import chosen, masked, read_mask, spread, starts, traced
 from crossbreed.plugins.mixers.ssd_reader import (
     INIT_STD,
     initial_decays,
@@ -68,7 +68,6 @@ class DeltaReader(Reader, nn.Module):
             o_BTHV, S_BHKV = self._step(
                 q_BTHK, k_BTGK, v_BTHV, log_decay_BTH, beta_BTH, old_BHKV, context, read_BT
             )
-            o_BTHV = o_BTHV.to(v_BTHV.dtype)
         else:
             o_BTHV, S_BHKV = gated_delta_rule(
                 q_BTHK,
@@ -81,8 +80,7 @@ class DeltaReader(Reader, nn.Module):
                 reset_BT=reset_BT,
                 chunk=CHUNK,
             )
-            o_BTHV = masked(o_BTHV, read_BT)
-        return o_BTHV, None if state is None else {"S": S_BHKV}
+        return masked(o_BTHV.to(v_BTHV.dtype), read_BT), None if state is None else {"S": S_BHKV}
 
     def _step(
         self,
@@ -105,7 +103,8 @@ class DeltaReader(Reader, nn.Module):
             new_BHKV = step_write(decayed_BHKV, write_BHK1, y_BH1V)
             if context.valid_BT is not None:
                 new_BHKV = torch.where(context.valid_BT[:, 0, None, None, None], new_BHKV, old_BHKV)
-            return step_read(q_B1HK * self.heads.key_size**-0.5, new_BHKV, read_BT), new_BHKV
+            o_B1HV = step_read(q_B1HK * self.heads.key_size**-0.5, new_BHKV, chosen(read_BT, context))
+            return o_B1HV, new_BHKV
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         return recurrent_specs(self.heads)
@@ -125,11 +124,11 @@ class DeltaReader(Reader, nn.Module):
 
     @staticmethod
     def cost(config: DeltaSettings, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
-        """Gate projections, the triangular system of the chunk and the state update (write); the rest is read.
+        """Gate projections, the triangular system of the chunk and the state update (write); one step reads by a product.
 
         Algorithmic, per head in chunk form with m keys seen and m-1 earlier ones: key products 2K(m-1), solving for the
-        written values and the keys that read the old state 2(K+V)(m-1), old values 2KV, state update 2KV; read
-        2(K+V)m + 2KV. One step: 4KV and 2KV.
+        written values and the keys that read the old state 2(K+V)(m-1), old values 2KV, state update 2KV; the queries,
+        stacked over the keys and so computed for all tokens, 2(K+V)m + 2KV. One step: 4KV written and 2KV read.
         """
         H, K, V = heads.heads, heads.key_size, heads.value_size
         parameters = 2 * d_model * H + 2 * H
@@ -151,7 +150,8 @@ class DeltaReader(Reader, nn.Module):
                 kept_bytes=_kept(config, heads, d_model, shape) if shape.phase == "train" else 0.0,
             )
             was_read = 2 * H * (K + V) * seen + state
-            read = Work(was_read, 3 * was_read, issued_read[0], issued_read[0] + issued_read[1])
+            queries = Work(was_read, 3 * was_read, issued_read[0], issued_read[0] + issued_read[1])
+            write, read = write.plus(queries), Work()
         return Cost(write, (read,), parameters, parameters, state_bytes)
 
 

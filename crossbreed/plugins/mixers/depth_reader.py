@@ -14,11 +14,11 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.depth_attention import depth_attention
 from crossbreed.core.ops.rotary import depth_rotary
 from crossbreed.plugins.mixers.configs.depth import DepthSettings
-from crossbreed.plugins.mixers.reading import masked, read_mask, rows_that_read
+from crossbreed.plugins.mixers.reading import Chosen, chosen, masked, read_mask
 
 
 class DepthReader(Reader, nn.Module):
-    """Causal along depths. In decode, rows that do not read cost no scores; every token writes every depth.
+    """Causal along depths. Outside training, tokens that do not read cost no scores; every token writes every depth.
 
     A detailed recorder gets the summed weights ``depth_weight_HS`` over the S depths seen, and the tokens summed.
     """
@@ -47,25 +47,22 @@ class DepthReader(Reader, nn.Module):
             seen = range(depth, depth + 1 if self.config.sees_current else depth)
         slots = [[(after or own)[f"{name}.{j}"] for j in seen] for name in "kv"]
         read_BT = read_mask(read_BT, context)
-        o_BTHV = q_BTHK.new_zeros(*q_BTHK.shape[:3], self.heads.value_size)
-        if context.phase == "decode" and read_BT is not None:
-            rows = rows_that_read(read_BT)
-            if seen and len(rows):
-                if len(rows) < len(q_BTHK):
-                    slots = [[slot[rows] for slot in kind] for kind in slots]
-                o_BTHV[rows] = self._attend(q_BTHK[rows], slots, context, rows).to(o_BTHV.dtype)
-        elif seen:
-            o_BTHV = self._attend(q_BTHK, slots, context, None)
-        return masked(o_BTHV, read_BT), after
+        if not seen:
+            return q_BTHK.new_zeros(*q_BTHK.shape[:3], self.heads.value_size), after
+        some = chosen(read_BT, context)
+        if some is None:
+            return masked(self._attend(q_BTHK, slots, context, None), read_BT), after
+        slots = [[slot[some.index_N] for slot in kind] for kind in slots]
+        return some.scatter(self._attend(some.gather(q_BTHK), slots, context, some)), after
 
     def _attend(
-        self, q_BTHK: Tensor, slots: list[list[Tensor]], context: Context, rows: Tensor | None
+        self, q_BTHK: Tensor, slots: list[list[Tensor]], context: Context, some: Chosen | None
     ) -> Tensor:
         keys, values = slots
         o_NHV, weight_NHS = depth_attention(q_BTHK.flatten(0, 1), keys, values, self.config.scale)
         if context.detailed:
             counted_BT = context.counted_BT()
-            counted_N = (counted_BT if rows is None else counted_BT[rows]).flatten()
+            counted_N = (counted_BT if some is None else some.gather(counted_BT)).flatten()
             context.record(depth_weight_HS=weight_NHS[counted_N].sum(0), depth_tokens=counted_N.sum())
         return o_NHV.view(*q_BTHK.shape[:3], -1)
 

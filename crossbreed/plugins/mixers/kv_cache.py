@@ -72,12 +72,22 @@ def traced_positions(context: Context, trace_BT: Tensor | None) -> Tensor:
 
 
 def visible(
-    document_BT: Tensor, position_BT: Tensor, document_BS: Tensor, position_BS: Tensor, window: int | None
+    document_BT: Tensor | None,
+    position_BT: Tensor,
+    document_BS: Tensor | None,
+    position_BS: Tensor,
+    window: int | None,
 ) -> Tensor:
-    """bool (B, T, S): a query sees its own document up to its own position, the last ``window`` tokens of it."""
-    behind_BTS = position_BT[:, :, None] - position_BS[:, None]
-    seen_BTS = (document_BT[:, :, None] == document_BS[:, None]) & (behind_BTS >= 0)
-    return seen_BTS if window is None else seen_BTS & (behind_BTS < window)
+    """bool (B, T, S): a query sees its own document up to its own position, the last ``window`` tokens of it.
+
+    Documents are None where each row is one.
+    """
+    seen_BTS = position_BT[:, :, None] >= position_BS[:, None]
+    if document_BT is not None and document_BS is not None:
+        seen_BTS = seen_BTS & (document_BT[:, :, None] == document_BS[:, None])
+    if window is None:
+        return seen_BTS
+    return seen_BTS & (position_BS[:, None] > position_BT[:, :, None] - window)
 
 
 def used(state: State, window: int | None) -> State:

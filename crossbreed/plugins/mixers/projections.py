@@ -19,7 +19,7 @@ from crossbreed.core.ops.routed_linear import routed_linear
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
 from crossbreed.plugins.mixers.plan import Plan
-from crossbreed.plugins.mixers.reading import rows_that_read
+from crossbreed.plugins.mixers.reading import Chosen
 
 INIT_STD = 0.02
 ALL = "all"
@@ -147,18 +147,10 @@ class Projected:
             return []
         return list(self._channels(p.written_width, p.projected_width).split(widths, -1))
 
-    def query(self, stream: int, read_BT: Tensor | None) -> Tensor:
-        """BTC: one stream's queries; of a decoded token only for the rows that read, zero elsewhere."""
+    def query(self, stream: int) -> Tensor:
+        """BTC: one stream's queries of every token, where they are not written."""
         p = self.maps.plan
         first = p.written_width + stream * p.query_width
-        if read_BT is not None:
-            rows = rows_that_read(read_BT)
-            if len(rows) < len(self.x_BTD):
-                q_BTC = self.x_BTD.new_zeros(*self.x_BTD.shape[:2], p.query_width)
-                if len(rows):
-                    some_BTC = self.rows(rows)._channels(first, first + p.query_width)
-                    q_BTC[rows] = some_BTC.to(q_BTC.dtype)
-                return q_BTC
         return self._channels(first, first + p.query_width)
 
     def gate(self) -> Tensor:
@@ -170,10 +162,10 @@ class Projected:
         """BTD: what the mixer adds to the stream."""
         return self.maps.out(o_BTC, self.routes)
 
-    def rows(self, rows: Tensor) -> Projected:
-        """The same for some rows of a one-token piece."""
-        routes = {part: route.rows(rows) for part, route in self.routes.items()}
-        return Projected(self.maps, self.x_BTD[rows], routes)
+    def some(self, chosen: Chosen) -> Projected:
+        """The same for some tokens of the piece, as one row."""
+        routes = {part: route.rows(chosen.index_N) for part, route in self.routes.items()}
+        return Projected(self.maps, chosen.gather(self.x_BTD), routes)
 
     def _channels(self, first: int, last: int) -> Tensor:
         return self.maps.channels(self.x_BTD, first, last, self.routes)

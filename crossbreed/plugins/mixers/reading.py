@@ -1,6 +1,12 @@
-"""Write always, read where chosen: the masks and resets that readers and mixers share."""
+"""Write always, read where chosen: the masks, gathers and resets that readers and mixers share.
+
+Legend: N tokens that are read in a piece, R rows that read, U tokens of the row that reads most.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -29,9 +35,74 @@ def traced(settings: ReaderSettings, read_BT: Tensor | None) -> Tensor | None:
     return None if settings.writes == "always" else read_BT
 
 
-def rows_that_read(read_BT: Tensor) -> Tensor:
-    """Indices of the rows of a one-token piece that are read."""
-    return read_BT[:, 0].nonzero().squeeze(1)
+def chosen(read_BT: Tensor | None, context: Context) -> Chosen | None:
+    """The tokens to compute, or None where that is every token: all are read, in training, under ``dense`` execution.
+
+    Looks at the mask from the host, which waits for a device.
+    """
+    if read_BT is None or context.training or context.execution == "dense":
+        return None
+    index_N = read_BT.flatten().nonzero().squeeze(1)
+    return None if len(index_N) == read_BT.numel() else Chosen(read_BT, index_N)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The tokens of a piece that are read, when not all are. ``index_N``: their places, row by row."""
+
+    read_BT: Tensor
+    index_N: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index_N)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """``x`` of shape (B, T, ...) at these tokens, as one row (1, N, ...)."""
+        return x.flatten(0, 1)[self.index_N].unsqueeze(0)
+
+    def scatter(self, x: Tensor) -> Tensor:
+        """``x`` of shape (1, N, ...) back in its places, (B, T, ...), zero elsewhere."""
+        whole = x.new_zeros(self.read_BT.numel(), *x.shape[2:])
+        whole.index_copy_(0, self.index_N, x[0])
+        return whole.view(*self.read_BT.shape, *x.shape[2:])
+
+    def rows(self) -> Rows:
+        """The same tokens as rows of equal width. There must be one at least."""
+        count_B = self.read_BT.sum(1)
+        rows_R = count_B.nonzero().squeeze(1)
+        count_R = count_B[rows_R]
+        width = int(count_R.max())
+        # What is read first, in its order; then unread tokens, whose results are dropped.
+        token_RU = (~self.read_BT[rows_R]).to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
+        used_RU = torch.arange(width, device=count_R.device) < count_R[:, None]
+        return Rows(rows_R, token_RU, used_RU)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Chosen tokens row by row, for work that needs the rows apart. ``used_RU``: what is no padding."""
+
+    rows_R: Tensor
+    token_RU: Tensor
+    used_RU: Tensor
+
+    def gather(self, x: Tensor) -> Tensor:
+        """``x`` of shape (B, T, ...) at these tokens: (R, U, ...)."""
+        return x[self.rows_R[:, None], self.token_RU]
+
+    def flat(self, x: Tensor) -> Tensor:
+        """``x`` of shape (R, U, ...) without the padding, as one row (1, N, ...)."""
+        return x[self.used_RU].unsqueeze(0)
+
+    def runs(self) -> list[tuple[slice, slice]]:
+        """(rows of the piece, rows here), for each run of rows that lie side by side: views, where an index copies."""
+        rows = self.rows_R.tolist()
+        found = []
+        for _, run in groupby(range(len(rows)), key=lambda i: rows[i] - i):
+            first, *rest = run
+            last = rest[-1] if rest else first
+            found.append((slice(rows[first], rows[last] + 1), slice(first, last + 1)))
+        return found
 
 
 def spread(x_BTGK: Tensor, heads: int) -> Tensor:

@@ -22,9 +22,9 @@ from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.plugins.mixers.configs import Activation, Config
-from crossbreed.plugins.mixers.plan import Plan, plan
+from crossbreed.plugins.mixers.plan import Plan, ReaderPart, plan
 from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
-from crossbreed.plugins.mixers.reading import check_backend, masked, read_mask, rows_that_read, starts
+from crossbreed.plugins.mixers.reading import Chosen, check_backend, chosen, masked, read_mask, starts
 
 NORM_EPS = 1e-6
 
@@ -60,25 +60,24 @@ class SequenceMixer(Mixer, nn.Module):
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
         reads, weight_BTN = self._who_reads(context, read_BT)
-        skips = context.phase == "decode" and any(mask is not None for mask in reads)
         projected: Projected = self.projections(x_BTD, context)
-        written_BTC = projected.written()
-        read_first = None if skips else projected.read()
-        written_BTC, tail = self._convolved(written_BTC, context, state)
+        written_BTC, tail = self._convolved(projected.written(), context, state)
         streams, queries = self._split(written_BTC)
-        queries = queries or read_first or []
+        some = [chosen(mask, context) for mask in reads]
+        # Where every token is computed for every reader, queries and gate are one product.
+        at_once = projected.read() if all(tokens is None for tokens in some) else []
+        queries = queries or at_once
         turned: dict[int, Tensor] = {}
         after: State = {} if tail is None else {"conv": tail}
         total_BTHV: Tensor | None = None
         for i, (reader, part) in enumerate(zip(self.readers, self.plan.readers, strict=True)):
             own = None if state is None else _own(state, i)
-            q_BTC = queries[part.queries] if queries else projected.query(part.queries, reads[i])
-            q_BTQK = by_head(activated(q_BTC, part.q_activation), self.plan.heads.query_heads)
+            q_BTC = queries[part.queries] if queries else None
+            q_BTQK = self._query(part, projected, q_BTC, some[i], context.positions_BT)
             k_BTGK, v_BTGV = streams[part.kv]
             if part.rotated:
-                q_BTQK = self._turn(q_BTQK, context)
                 if part.kv not in turned:
-                    turned[part.kv] = self._turn(k_BTGK, context)
+                    turned[part.kv] = self._turn(k_BTGK, context.positions_BT)
                 k_BTGK = turned[part.kv]
             o_BTHV, new = reader(q_BTQK, k_BTGK, v_BTGV, x_BTD, context, own, reads[i])
             after |= {f"{i}.{name}": tensor for name, tensor in (new or {}).items()}
@@ -86,9 +85,13 @@ class SequenceMixer(Mixer, nn.Module):
                 o_BTHV = o_BTHV * weight_BTN[..., i, None, None].to(o_BTHV.dtype)
             total_BTHV = o_BTHV if total_BTHV is None else total_BTHV + o_BTHV
         assert total_BTHV is not None
-        gate_BTC = read_first[-1] if read_first and self.plan.gate else None
-        y_BTD = self._out(total_BTHV, projected, gate_BTC, read_BT if skips else None)
-        return masked(y_BTD, read_BT), None if state is None else after
+        gate_BTC = at_once[-1] if at_once and self.plan.gate else None
+        any_reader = some[0] if len(some) == 1 else chosen(read_BT, context)
+        if any_reader is None:
+            y_BTD = masked(self._out(total_BTHV, projected, gate_BTC), read_BT)
+        else:
+            y_BTD = self._some_out(total_BTHV, projected, any_reader)
+        return y_BTD, None if state is None else after
 
     def _who_reads(
         self, context: Context, read_BT: Tensor | None
@@ -110,8 +113,8 @@ class SequenceMixer(Mixer, nn.Module):
             )
         if weight_BTN is not None and context.training:
             return [read_BT] * count, weight_BTN
-        chosen = [context.mode.choice_BT == i for i in range(count)]
-        return [mask if read_BT is None else mask & read_BT for mask in chosen], None
+        modes = [context.mode.choice_BT == i for i in range(count)]
+        return [mask if read_BT is None else mask & read_BT for mask in modes], None
 
     def _convolved(
         self, written_BTC: Tensor, context: Context, state: State | None
@@ -140,22 +143,38 @@ class SequenceMixer(Mixer, nn.Module):
         ]
         return streams, list(q_BTC.split(p.query_width, -1)) if p.queries_convolved else []
 
-    def _turn(self, x_BTGK: Tensor, context: Context) -> Tensor:
-        assert self.plan.rotary is not None
-        return rotary(x_BTGK, context.positions_BT, *self.plan.rotary)
-
-    def _out(
-        self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None, read_BT: Tensor | None
+    def _query(
+        self,
+        part: ReaderPart,
+        projected: Projected,
+        q_BTC: Tensor | None,
+        some: Chosen | None,
+        positions_BT: Tensor,
     ) -> Tensor:
-        """Gate, norm and output matrix; ``read_BT`` names the rows of a decoded token that read, None means all."""
-        if read_BT is not None:
-            rows = rows_that_read(read_BT)
-            if len(rows) < len(o_BTHV):
-                y_BTD = torch.zeros_like(projected.x_BTD)
-                if len(rows):
-                    some_BTD = self._out(o_BTHV[rows], projected.rows(rows), None, None)
-                    y_BTD[rows] = some_BTD.to(y_BTD.dtype)
-                return y_BTD
+        """A reader's queries, activated and rotated; those not projected yet only of the tokens it reads, else zero."""
+        heads = self.plan.heads
+        if q_BTC is None and some is not None:
+            if not len(some):
+                return projected.x_BTD.new_zeros(*positions_BT.shape, heads.query_heads, heads.key_size)
+            few = self._query(part, projected.some(some), None, None, some.gather(positions_BT))
+            return some.scatter(few)
+        if q_BTC is None:
+            q_BTC = projected.query(part.queries)
+        q_BTQK = by_head(activated(q_BTC, part.q_activation), heads.query_heads)
+        return self._turn(q_BTQK, positions_BT) if part.rotated else q_BTQK
+
+    def _turn(self, x_BTGK: Tensor, positions_BT: Tensor) -> Tensor:
+        assert self.plan.rotary is not None
+        return rotary(x_BTGK, positions_BT, *self.plan.rotary)
+
+    def _some_out(self, o_BTHV: Tensor, projected: Projected, some: Chosen) -> Tensor:
+        """The output of the chosen tokens, zero elsewhere."""
+        if not len(some):
+            return torch.zeros_like(projected.x_BTD)
+        return some.scatter(self._out(some.gather(o_BTHV), projected.some(some), None))
+
+    def _out(self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None) -> Tensor:
+        """Gate, norm and output matrix."""
         p = self.plan
         if p.gate and gate_BTC is None:
             gate_BTC = projected.gate()
@@ -224,8 +243,9 @@ class SequenceMixer(Mixer, nn.Module):
         """Keys, values, convolution, state updates and the routing of projections are written; queries, gate, scores and
         output are read.
 
-        A token pays gate, output and queries that readers share once, whoever reads: with several readers they stand
-        under ``write`` in training and prefill, where every reader is computed, and under each read in decode.
+        What a recurrence computes for every token of a chunk, read or not, its reader counts as written. A token pays gate
+        and output once, whoever reads: with several readers they stand under ``write`` in training, where every reader is
+        computed, and under each read elsewhere.
         """
         return _cost(plan(config, parts), d_model, shape, depths)
 
@@ -241,7 +261,7 @@ def _cost(p: Plan, d_model: int, shape: Shape, depths: int) -> Cost:
     common = channel * p.output_width * (2 if p.gate else 1)
     if count > 1 and p.query_streams == 1:
         query, common = 0, common + query
-    once = count > 1 and shape.phase != "decode"
+    once = count > 1 and shape.phase == "train"
     tail_bytes = max(taps - 1, 0) * p.written_width * shape.dtype_bytes
     conv = 0 if p.conv is None else p.written_width * (taps + p.conv.bias)
     written = channel * p.written_width

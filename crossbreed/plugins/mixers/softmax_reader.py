@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,13 +18,41 @@ from crossbreed.core.ops.delta_rule import l2_norm
 from crossbreed.plugins.mixers import kv_cache
 from crossbreed.plugins.mixers.accounting import mean_visible
 from crossbreed.plugins.mixers.configs import SoftmaxSettings
-from crossbreed.plugins.mixers.reading import masked, read_mask, rows_that_read, spread, traced
+from crossbreed.plugins.mixers.reading import Rows, chosen, masked, read_mask, spread, traced
 
 NORM_EPS = 1e-6
+GATHER_UP_TO = 0.5
+"""Share of queries above which a whole causal piece is computed and masked: its kernel skips half of the scores by itself,
+which gathered queries do not (measured on a CPU: they draw level between 0.5 and 0.7)."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What the queries of a piece may see, by position and document (None: each row is one document).
+
+    ``causal``: they are the tokens of the piece, in order, and each query sees all up to its own.
+    """
+
+    k: Tensor
+    v: Tensor
+    position: Tensor
+    document: Tensor | None
+    causal: bool = False
+
+    @staticmethod
+    def of(cache: State) -> Slots:
+        return Slots(cache["k"], cache["v"], cache["position"], cache["document"])
+
+    def rows(self, rows: slice) -> Slots:
+        """The slots of rows that lie side by side: views."""
+        document = None if self.document is None else self.document[rows]
+        return Slots(self.k[rows], self.v[rows], self.position[rows], document, self.causal)
 
 
 class SoftmaxReader(Reader, nn.Module):
-    """Causal attention within each document. In decode, rows that do not read cost no scores.
+    """Causal attention within each document. Outside training, queries that are not read cost no scores.
+
+    They are left out by gathering the others, every row padded to the one that reads most.
 
     With ``qk_norm`` queries and keys have RMS 1 and queries a learned gain per head: one gain for all channels, so that
     it does not matter whether rotation came before.
@@ -45,88 +74,103 @@ class SoftmaxReader(Reader, nn.Module):
         read_BT: Tensor | None = None,
     ) -> tuple[Tensor, State | None]:
         if self.gain_Q is not None:
-            q_BTHK = F.rms_norm(q_BTHK, q_BTHK.shape[-1:], eps=NORM_EPS) * self.gain_Q[:, None].to(
-                q_BTHK.dtype
-            )
             k_BTGK = F.rms_norm(k_BTGK, k_BTGK.shape[-1:], eps=NORM_EPS)
-        if self.config.l2_norm == "qk":
-            q_BTHK = l2_norm(q_BTHK)
         if self.config.l2_norm != "none":
             k_BTGK = l2_norm(k_BTGK)
         read_BT = read_mask(read_BT, context)
-        trace_BT = traced(self.config, read_BT)
-        if state is None:
-            return masked(self._fresh(q_BTHK, k_BTGK, v_BTHV, None, context, trace_BT), read_BT), None
-        window = self.config.window
-        document_BT = kv_cache.document_numbers(state, context)
-        if context.phase == "decode" and read_BT is not None:
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
-            return self._rows(written, q_BTHK, document_BT, context, read_BT), written
-        if not int(state["length"]):
-            o_BTHV = self._fresh(q_BTHK, k_BTGK, v_BTHV, document_BT, context, trace_BT)
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
-        elif q_BTHK.shape[1] == 1 or (window is None and context.document_BT is None):
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
-            slots = kv_cache.used(written, window)
-            o_BTHV = self._over(slots, q_BTHK, document_BT, context.positions_BT)
-        else:
-            # Some query of this piece may see a slot that a later token of it overwrites: read before writing.
-            position_BT = kv_cache.traced_positions(context, trace_BT)
-            new = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": position_BT}
-            slots = {
-                name: torch.cat((old.to(new[name].dtype), new[name]), 1)
-                for name, old in kv_cache.used(state, window).items()
-            }
-            o_BTHV = self._over(slots, q_BTHK, document_BT, context.positions_BT)
-            written = kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
-        return masked(o_BTHV, read_BT), written
+        slots, document_BT, written = self._write(k_BTGK, v_BTHV, context, state, read_BT)
+        some = chosen(read_BT, context)
+        if some is None:
+            return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
+        if not len(some):
+            o_BTHV = v_BTHV.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
+            return o_BTHV, written
+        rows = some.rows()
+        if self._whole_is_faster(slots, rows, context):
+            return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
+        o_RUHV = self._few(q_BTHK, slots, document_BT, context, rows)
+        return some.scatter(rows.flat(o_RUHV)), written
 
-    def _fresh(
-        self,
-        q_BTHK: Tensor,
-        k_BTGK: Tensor,
-        v_BTHV: Tensor,
-        document_BT: Tensor | None,
-        context: Context,
-        trace_BT: Tensor | None,
-    ) -> Tensor:
-        """Attention inside a piece that nothing precedes."""
-        if context.document_BT is None and trace_BT is None:
-            return self._attend(q_BTHK, k_BTGK, v_BTHV, window=self.config.window)
-        if document_BT is None:
-            document_BT = kv_cache.document_numbers(None, context)
-        position_BT = kv_cache.traced_positions(context, trace_BT)
-        slots = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": position_BT}
-        return self._over(slots, q_BTHK, document_BT, context.positions_BT)
-
-    def _over(self, slots: State, q_BTHK: Tensor, document_BT: Tensor, position_BT: Tensor) -> Tensor:
-        """Attention over slots by document and position."""
-        visible_BTS = kv_cache.visible(
-            document_BT, position_BT, slots["document"], slots["position"], self.config.window
+    def _write(
+        self, k_BTGK: Tensor, v_BTHV: Tensor, context: Context, state: State | None, read_BT: Tensor | None
+    ) -> tuple[Slots, Tensor | None, State | None]:
+        """(what this piece's queries may see, the documents of the queries if those matter, the cache after the piece)"""
+        window, packed, trace_BT = (
+            self.config.window,
+            context.document_BT is not None,
+            traced(self.config, read_BT),
         )
-        k, v = slots["k"].to(q_BTHK.dtype), slots["v"].to(q_BTHK.dtype)
-        return self._attend(q_BTHK, k, v, visible_BTS=visible_BTS)
+        position_BT = kv_cache.traced_positions(context, trace_BT)
+        document_BT = None if state is None and not packed else kv_cache.document_numbers(state, context)
+        fresh = Slots(
+            k_BTGK, v_BTHV, position_BT, document_BT if packed else None, not packed and trace_BT is None
+        )
+        if state is None:
+            return fresh, document_BT, None
+        assert document_BT is not None
 
-    def _rows(
-        self, cache: State, q_BTHK: Tensor, document_BT: Tensor, context: Context, read_BT: Tensor
+        def write() -> State:
+            return kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, window, trace_BT)
+
+        if not int(state["length"]):
+            return fresh, document_BT, write()
+        if k_BTGK.shape[1] == 1 or (window is None and not packed):
+            written = write()
+            return Slots.of(kv_cache.used(written, window)), document_BT, written
+        # Some query of this piece may see a slot that a later token of it overwrites: read before writing.
+        new = {"k": k_BTGK, "v": v_BTHV, "document": document_BT, "position": position_BT}
+        old = kv_cache.used(state, window)
+        slots = {name: torch.cat((old[name].to(new[name].dtype), new[name]), 1) for name in new}
+        return Slots.of(slots), document_BT, write()
+
+    def _whole_is_faster(self, slots: Slots, rows: Rows, context: Context) -> bool:
+        """Whether to leave all queries to the causal kernel and mask."""
+        B, T = context.positions_BT.shape
+        windowed = self.config.window is not None and self.config.window < T
+        return (
+            context.execution == "auto"
+            and slots.causal
+            and not windowed
+            and rows.token_RU.numel() > GATHER_UP_TO * B * T
+        )
+
+    def _every(self, q_BTHK: Tensor, slots: Slots, document_BT: Tensor | None, context: Context) -> Tensor:
+        """Attention of all queries of the piece."""
+        if slots.causal:
+            return self._attend(q_BTHK, slots, window=self.config.window)
+        return self._attend(
+            q_BTHK, slots, visible_BTS=self._visible(document_BT, context.positions_BT, slots)
+        )
+
+    def _few(
+        self, q_BTHK: Tensor, slots: Slots, document_BT: Tensor | None, context: Context, rows: Rows
     ) -> Tensor:
-        """One decoded token: only the rows that read."""
-        rows = rows_that_read(read_BT)
-        o_BTHV = q_BTHK.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
-        if len(rows):
-            slots = kv_cache.used(cache, self.config.window)
-            if len(rows) < len(q_BTHK):
-                slots = {name: x[rows] for name, x in slots.items()}
-            read_BTHV = self._over(slots, q_BTHK[rows], document_BT[rows], context.positions_BT[rows])
-            o_BTHV[rows] = read_BTHV.to(o_BTHV.dtype)
-        return o_BTHV
+        """Attention of the queries that are read: R rows of U."""
+        q_RUHK, position_RU = rows.gather(q_BTHK), rows.gather(context.positions_BT)
+        document_RU = None if document_BT is None else rows.gather(document_BT)
+        outputs = []
+        for whole, here in rows.runs():
+            seen = slots.rows(whole)
+            document = None if document_RU is None else document_RU[here]
+            visible = self._visible(document, position_RU[here], seen)
+            outputs.append(self._attend(q_RUHK[here], seen, visible_BTS=visible))
+        return torch.cat(outputs)
 
-    def _attend(self, q_BTHK: Tensor, k_BSGK: Tensor, v_BSGV: Tensor, **which: Any) -> Tensor:
+    def _visible(self, document_BT: Tensor | None, position_BT: Tensor, slots: Slots) -> Tensor:
+        return kv_cache.visible(document_BT, position_BT, slots.document, slots.position, self.config.window)
+
+    def _attend(self, q_BTHK: Tensor, slots: Slots, **which: Any) -> Tensor:
         H = self.heads
+        if self.gain_Q is not None:
+            gain_QK = self.gain_Q[:, None].to(q_BTHK.dtype)
+            q_BTHK = F.rms_norm(q_BTHK, q_BTHK.shape[-1:], eps=NORM_EPS) * gain_QK
+        if self.config.l2_norm == "qk":
+            q_BTHK = l2_norm(q_BTHK)
+        k, v = slots.k.to(q_BTHK.dtype), slots.v.to(q_BTHK.dtype)
         if H.key_heads != H.value_heads:
             groups = math.lcm(H.key_heads, H.value_heads)
-            k_BSGK, v_BSGV = spread(k_BSGK, groups), spread(v_BSGV, groups)
-        return attention(spread(q_BTHK, H.heads), k_BSGK, v_BSGV, scale=self.config.scale, **which)
+            k, v = spread(k, groups), spread(v, groups)
+        return attention(spread(q_BTHK, H.heads), k, v, scale=self.config.scale, **which)
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         return kv_cache.specs(self.heads)

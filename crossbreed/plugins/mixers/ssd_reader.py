@@ -15,10 +15,11 @@ from crossbreed.core.ops.ssd import ssd
 from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DecaySettings, SsdSettings
 from crossbreed.plugins.mixers.reading import (
+    Chosen,
+    chosen,
     inverse_softplus,
     masked,
     read_mask,
-    rows_that_read,
     spread,
     starts,
     traced,
@@ -103,7 +104,7 @@ class SsdReader(Reader, nn.Module):
             new_BHKV = step_write(old_BHKV * decay_BH11, k_BHK1, write_BH1V)
             if context.valid_BT is not None:
                 new_BHKV = torch.where(context.valid_BT[:, 0, None, None, None], new_BHKV, old_BHKV)
-            o_B1HV = step_read(spread(q_B1QK, H), new_BHKV, read_BT)
+            o_B1HV = step_read(spread(q_B1QK, H), new_BHKV, chosen(read_BT, context))
             if self.D_H is not None:
                 o_B1HV = torch.addcmul(o_B1HV, wide_B1HV, self.D_H.to(dtype)[:, None])
             return o_B1HV, new_BHKV
@@ -126,9 +127,10 @@ class SsdReader(Reader, nn.Module):
 
     @staticmethod
     def cost(config: SsdSettings, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
-        """Time-step projection and state update (write); scores and values inside the chunk, state times query (read).
+        """Time-step projection and state update (write); one step reads by state times query.
 
-        Scores are computed once for heads that share both query and key.
+        In chunk form scores and values inside the chunk and the state times the queries are computed for all tokens
+        together, so they are written too. Scores are computed once for heads that share both query and key.
         """
         H, K, V = heads.heads, heads.key_size, heads.value_size
         shared = math.lcm(heads.query_heads, heads.key_heads)
@@ -148,7 +150,8 @@ class SsdReader(Reader, nn.Module):
             seen = pair * mean_in_chunk(shape.tokens) + state
             issued = (pair * size + state) * padding
             # Beside two products for each forward one, the backward pass sums decays against the steps.
-            read = Work(seen, 3 * seen, issued, 3 * issued + 2 * H * size * padding)
+            write = write.plus(Work(seen, 3 * seen, issued, 3 * issued + 2 * H * size * padding))
+            read = Work()
         return Cost(write, (read,), parameters, parameters, state_bytes)
 
 
@@ -191,16 +194,10 @@ def step_write(old_BHKV: Tensor, k_BHK1: Tensor, v_BH1V: Tensor) -> Tensor:
     return torch.baddbmm(old_BHKV.flatten(0, 1), k_BHK1.flatten(0, 1), v_BH1V.flatten(0, 1)).view_as(old_BHKV)
 
 
-def step_read(q_B1HK: Tensor, state_BHKV: Tensor, read_BT: Tensor | None) -> Tensor:
-    """o_B1HV = q S for the rows that read, zero elsewhere; in the state's dtype."""
+def step_read(q_B1HK: Tensor, state_BHKV: Tensor, some: Chosen | None) -> Tensor:
+    """o_B1HV = q S for the chosen rows (None: all), zero elsewhere; in the state's dtype."""
+    if some is not None:
+        rows_N = some.index_N
+        return some.scatter(step_read(q_B1HK[rows_N], state_BHKV[rows_N], None).transpose(0, 1))
     q_BH1K = q_B1HK.to(state_BHKV.dtype).transpose(1, 2)
-    if read_BT is None:
-        return (q_BH1K @ state_BHKV).transpose(1, 2)
-    B, H, _, V = state_BHKV.shape
-    rows = rows_that_read(read_BT)
-    o_B1HV = state_BHKV.new_zeros(B, 1, H, V)
-    if len(rows) == B:
-        return (q_BH1K @ state_BHKV).transpose(1, 2)
-    if len(rows):
-        o_B1HV[rows] = (q_BH1K[rows] @ state_BHKV[rows]).transpose(1, 2)
-    return o_B1HV
+    return (q_BH1K @ state_BHKV).transpose(1, 2)

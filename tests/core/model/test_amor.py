@@ -273,7 +273,8 @@ def test_one_decode_batch_of_mixed_gates_computes_the_fired_rows_and_writes_all_
             context = model.context(piece, phase="decode", state=state, forced=dict.fromkeys(SITES, choice))
             with RowsOfScores() as looked:
                 _, state = model(piece, context, state)
-            assert looked.queries == [len(fired)] * 3 if fired else looked.queries == []
+            # Rows that do not lie side by side are computed apart, over views of the cache.
+            assert sum(looked.queries) == len(fired) * 3
             for site, place in places.items():
                 cache = state.mixers[site]
                 assert cache["0.k"].data_ptr() == place

@@ -62,9 +62,17 @@ def count(run: Callable[[], object]) -> float:
 
 
 def forced(ledger: Ledger, rate: float, tokens: int) -> dict[str, Tensor]:
-    """The same share of choice 1 at every site: none, every second token, or all."""
-    choice_T = torch.arange(tokens) % 2 if rate == 0.5 else torch.full((tokens,), int(rate))
-    return dict.fromkeys(ledger.rates, choice_T[None])
+    """The same share of choice 1 at every site: none, half, or all of the tokens that are asked.
+
+    Half are those whose number has a certain bit: the bit of the site's depth, so that the choices of halts, which nest,
+    are independent.
+    """
+    number_T = torch.arange(tokens)
+    choices = {}
+    for site in ledger.rates:
+        depth = int(site.split(".")[-2]) if "." in site else 0
+        choices[site] = (number_T >> depth & 1 if rate == 0.5 else torch.full((tokens,), int(rate)))[None]
+    return choices
 
 
 def ledgers(registry: Registry, architecture: Architecture, rate: float) -> Ledger:

@@ -98,14 +98,16 @@ LARGE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def counted(key: str, tokens: int, *, phase: str, read: bool = True, mode: int = 0) -> float:
-    """FLOPs a token that the dispatcher sees."""
+def counted(key: str, tokens: int, *, phase: str, every: int | None = 1, mode: int = 0) -> float:
+    """FLOPs a token that the dispatcher sees when every so many-th token is read, the last one too; None: none."""
     name, params = LARGE[key]
     d_model, batch = 64, 2
     mixer = build(name, params, d_model=d_model, dtype=torch.float32, scale=1.0)
     x = random_input(batch, tokens, d_model).float()
     at = context(batch, tokens, phase=phase).at(mode=Decision(torch.full((batch, tokens), mode)))
-    read_BT = torch.full((batch, tokens), read)
+    read_BT = torch.zeros(batch, tokens, dtype=torch.bool)
+    if every is not None:
+        read_BT[:, (tokens - 1) % every :: every] = True
     counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
     if phase == "decode":
         with torch.no_grad():
@@ -125,19 +127,28 @@ def counted(key: str, tokens: int, *, phase: str, read: bool = True, mode: int =
 @pytest.mark.parametrize("key", LARGE)
 def test_executed_flops_are_those_issued(key: str, tokens: int) -> None:
     name, params = LARGE[key]
-    for phase in ("train", "prefill"):
+    found = cost(name, params, Shape(2, tokens, "float32", "train"), 64)
+    work = found.write
+    for read in found.reads:
+        work = work.plus(read)
+    assert counted(key, tokens, phase="train") == pytest.approx(work.executed_training, rel=0.01)
+    for phase in ("prefill", "decode"):
         found = cost(name, params, Shape(2, tokens, "float32", phase), 64)  # type: ignore[arg-type]
-        work = found.write
-        for read in found.reads:
-            work = work.plus(read)
-        wanted = work.executed_training if phase == "train" else work.executed_forward
-        assert counted(key, tokens, phase=phase) == pytest.approx(wanted, rel=0.01)
-    found = cost(name, params, Shape(2, tokens, "float32", "decode"), 64)
+        for mode, read in enumerate(found.reads):
+            wanted = found.write.plus(read).executed_forward
+            assert counted(key, tokens, phase=phase, mode=mode) == pytest.approx(wanted, rel=0.01)
+        skipped = counted(key, tokens, phase=phase, every=None)
+        assert skipped == pytest.approx(found.write.executed_forward, rel=0.01)
+
+
+@pytest.mark.parametrize("every", [2, 4])
+@pytest.mark.parametrize("key", LARGE)
+def test_prefill_issues_reads_at_the_rate_of_reading(key: str, every: int) -> None:
+    name, params = LARGE[key]
+    found = cost(name, params, Shape(2, 64, "float32", "prefill"), 64)
     for mode, read in enumerate(found.reads):
-        wanted = found.write.plus(read).executed_forward
-        assert counted(key, tokens, phase="decode", mode=mode) == pytest.approx(wanted, rel=0.01)
-    skipped = counted(key, tokens, phase="decode", read=False)
-    assert skipped == pytest.approx(found.write.executed_forward, rel=0.01)
+        wanted = found.write.plus(read.times(1 / every)).executed_forward
+        assert counted(key, 64, phase="prefill", every=every, mode=mode) == pytest.approx(wanted, rel=0.01)
 
 
 @pytest.mark.parametrize("window", [None, 1, 5, 40])
@@ -158,9 +169,11 @@ def test_recurrences_count_pairs_inside_chunks_of_64() -> None:
     heads, key, value = 4, 16, 32
     params = {"heads": heads, "head_size": value, "state_size": key, "gate": False, "short_conv": None}
     found = cost("mamba2", params, Shape(1, tokens), 64)
-    projections = 2 * 64 * key + 2 * 64 * heads * value
-    read = 2 * (key + heads * value) * pairs / tokens + 2 * heads * key * value
-    assert found.reads[0].forward == pytest.approx(projections + read)
+    projections = 2 * 64 * (key + heads * value)
+    steps, update = 2 * 64 * heads, 2 * heads * key * value
+    inside = 2 * (key + heads * value) * pairs / tokens + 2 * heads * key * value
+    assert found.write.forward == pytest.approx(projections + steps + update + inside)
+    assert found.reads[0].forward == pytest.approx(projections)
 
 
 @pytest.mark.parametrize("key", ["mamba2", "gated_deltanet", "swiglu", "experts"])
