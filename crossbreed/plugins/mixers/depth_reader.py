@@ -47,9 +47,9 @@ class DepthReader(Reader, nn.Module):
             seen = range(depth, depth + 1 if self.config.sees_current else depth)
         slots = [[(after or own)[f"{name}.{j}"] for j in seen] for name in "kv"]
         read_BT = read_mask(read_BT, context)
-        if not seen:
-            return q_BTHK.new_zeros(*q_BTHK.shape[:3], self.heads.value_size), after
         some = chosen(read_BT, context)
+        if not seen or (some is not None and not len(some)):
+            return q_BTHK.new_zeros(*q_BTHK.shape[:3], self.heads.value_size), after
         if some is None:
             return masked(self._attend(q_BTHK, slots, context, None), read_BT), after
         slots = [[slot[some.index_N] for slot in kind] for kind in slots]
