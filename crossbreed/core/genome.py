@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -20,6 +20,9 @@ from crossbreed.core.errors import ConfigError, nearest
 
 Params = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
+NORM_EPS = 1e-6
+"""Of RMS norms, unless the genome says otherwise."""
+Eps = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
 class Gene(BaseModel):
@@ -60,7 +63,8 @@ class Block(Gene):
     their outputs are added. ``parallel_mean``: as parallel, each output RMS-normalised, then averaged.
     ``norm``: ``pre`` normalises each sublayer's input, ``sandwich`` its output too, ``none`` neither.
     ``output_init``: how the matrices that write into the stream start (``depth_scaled``: divided by
-    the square root of the number of times the model writes into its stream).
+    the square root of the number of times the model writes into its stream). ``norm_eps``: added to the mean square by
+    the block's own norms.
     """
 
     sublayers: tuple[Sublayer, ...] = Field(min_length=1)
@@ -69,6 +73,7 @@ class Block(Gene):
     output_scale: OutputScale | None = None
     output_init: Literal["normal", "zero", "depth_scaled"] = "normal"
     gate: Router | None = None
+    norm_eps: Eps = NORM_EPS
 
     @model_validator(mode="after")
     def _means_need_parts(self) -> Block:
@@ -86,11 +91,13 @@ class DepthPolicy(Gene):
 
 
 class Stage(Gene):
-    """Blocks that a depth policy repeats. ``entry_norm`` puts the normalised stream in place of the stream on entry."""
+    """Blocks that a depth policy repeats. ``entry_norm`` puts the normalised stream in place of the stream on entry
+    (``norm_eps`` is its epsilon)."""
 
     blocks: tuple[Block, ...] = Field(min_length=1)
     depth: DepthPolicy = DepthPolicy()
     entry_norm: bool = False
+    norm_eps: Eps = NORM_EPS
     halt: Router | None = None
 
     @model_validator(mode="after")
@@ -103,12 +110,13 @@ class Stage(Gene):
 
 
 class Architecture(Gene):
-    """A whole language model. ``vocab`` and the sequence length come from the task."""
+    """A whole language model. ``vocab`` and the sequence length come from the task. ``norm_eps``: of the final norm."""
 
     vocab: int = Field(ge=2)
     d_model: int = Field(ge=1)
     tie_embeddings: bool = True
     final_norm: bool = True
+    norm_eps: Eps = NORM_EPS
     stages: tuple[Stage, ...] = Field(min_length=1)
     mode_router: Router | None = None
 
@@ -194,18 +202,32 @@ def canonical(architecture: Architecture, resolve: Resolve) -> Architecture:
         subs = tuple(Sublayer(mixer=s.mixer, params=resolve("mixer", s.mixer, s.params)) for s in b.sublayers)
         # One sublayer runs the same way in every arrangement.
         arrangement = b.arrangement if len(subs) > 1 else "sequential"
-        return b.model_copy(update={"sublayers": subs, "arrangement": arrangement, "gate": router(b.gate)})
+        normed = b.norm != "none" or arrangement == "parallel_mean"
+        return b.model_copy(
+            update={
+                "sublayers": subs,
+                "arrangement": arrangement,
+                "gate": router(b.gate),
+                "norm_eps": b.norm_eps if normed else NORM_EPS,
+            }
+        )
 
     def stage(s: Stage) -> Stage:
         depth = s.depth.model_copy(update={"params": resolve("depth", s.depth.name, s.depth.params)})
         return s.model_copy(
-            update={"blocks": tuple(map(block, s.blocks)), "depth": depth, "halt": router(s.halt)}
+            update={
+                "blocks": tuple(map(block, s.blocks)),
+                "depth": depth,
+                "halt": router(s.halt),
+                "norm_eps": s.norm_eps if s.entry_norm else NORM_EPS,
+            }
         )
 
     return architecture.model_copy(
         update={
             "stages": tuple(map(stage, architecture.stages)),
             "mode_router": router(architecture.mode_router),
+            "norm_eps": architecture.norm_eps if architecture.final_norm else NORM_EPS,
         }
     )
 

@@ -15,12 +15,10 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.model.routing import RoutedSite, RouterSizes
 from crossbreed.core.model.state import Carry
 
-NORM_EPS = 1e-6
 
-
-def rms_norm(d_model: int) -> nn.RMSNorm:
-    """The one norm of the residual stream (eps 1e-6, gains start at 1)."""
-    return nn.RMSNorm(d_model, eps=NORM_EPS)
+def rms_norm(d_model: int, eps: float) -> nn.RMSNorm:
+    """The one norm of the residual stream; gains start at 1."""
+    return nn.RMSNorm(d_model, eps=eps)
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,12 @@ class Block(nn.Module):
             self.mixers.append(parts.factory("mixer", sublayer.mixer)(config, mixer_build))
         count = len(self.mixers)
         self.norms = nn.ModuleList(
-            rms_norm(D) if gene.norm != "none" else nn.Identity() for _ in range(count)
+            rms_norm(D, gene.norm_eps) if gene.norm != "none" else nn.Identity() for _ in range(count)
         )
         scaled = gene.norm == "sandwich" or gene.arrangement == "parallel_mean"
-        self.output_norms = nn.ModuleList(rms_norm(D) if scaled else nn.Identity() for _ in range(count))
+        self.output_norms = nn.ModuleList(
+            rms_norm(D, gene.norm_eps) if scaled else nn.Identity() for _ in range(count)
+        )
         self.scale_raw_D: nn.Parameter | None = None
         if gene.output_scale is not None:
             self.scale_raw_D = nn.Parameter(torch.full((D,), float(gene.output_scale.raw)))

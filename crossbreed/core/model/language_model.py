@@ -65,7 +65,8 @@ class LanguageModel(nn.Module):
                 self.head = nn.Linear(D, V, bias=False)
                 nn.init.normal_(self.head.weight, std=EMBEDDING_STD)
             self.stages = nn.ModuleList(Stage(stage, i, build) for i, stage in enumerate(architecture.stages))
-            self.final_norm = rms_norm(D) if architecture.final_norm else nn.Identity()
+            final_eps = architecture.norm_eps
+            self.final_norm = rms_norm(D, final_eps) if architecture.final_norm else nn.Identity()
             self.mode: RoutedSite | None = None
             if architecture.mode_router is not None:
                 readers = tuple(mode_readers(architecture))

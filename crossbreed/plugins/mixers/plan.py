@@ -15,7 +15,7 @@ from typing import Any
 from crossbreed.core.contracts.mixer import HeadShape
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError, MissingCapability
-from crossbreed.core.genome import parse
+from crossbreed.core.genome import NORM_EPS, parse
 from crossbreed.plugins.mixers.configs import (
     Activation,
     AttentionConfig,
@@ -65,7 +65,8 @@ class Plan:
 
     conv, kv_activation: what follows the projections; queries are convolved only if ``conv.on`` is qkv.
     rotary: (theta, fraction) of the positions that readers marked ``rotated`` see, or None where none is.
-    norm: none, full (RMS over all heads) or head (RMS per head); ``norm_place`` counts where there is a gate.
+    norm: none, full (RMS over all heads) or head (RMS per head); ``norm_place`` counts where there is a gate, ``norm_eps``
+        is added to the mean square.
     experts: routing of the projections, or None where they are plain matrices.
     """
 
@@ -78,6 +79,7 @@ class Plan:
     norm_place: NormPlace
     rotary: tuple[float, float] | None = None
     experts: ProjectionExperts | None = None
+    norm_eps: float = NORM_EPS
 
     @property
     def kv_streams(self) -> int:
@@ -230,6 +232,7 @@ def _single(
         norm_place="before_gate" if config.norm == "head" else "after_gate",
         rotary=rotary,
         experts=config.projection_experts,
+        norm_eps=config.norm_eps,
     )
 
 

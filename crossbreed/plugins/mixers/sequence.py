@@ -26,8 +26,6 @@ from crossbreed.plugins.mixers.plan import Plan, ReaderPart, plan
 from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
 from crossbreed.plugins.mixers.reading import Chosen, check_backend, chosen, masked, read_mask, starts
 
-NORM_EPS = 1e-6
-
 
 class SequenceMixer(Mixer, nn.Module):
     """Projections, an optional short convolution, readers, an optional gate and norm, the output projection.
@@ -188,10 +186,10 @@ class SequenceMixer(Mixer, nn.Module):
             o, gate = o_BTHV, None if gate is None else by_head(gate, p.heads.heads)
         # The last dimension is what one norm covers.
         if self.norm_weight is not None and gate is not None and p.norm_place == "after_gate":
-            o = gated_rms_norm(o, gate, self.norm_weight, NORM_EPS)
+            o = gated_rms_norm(o, gate, self.norm_weight, p.norm_eps)
         else:
             if self.norm_weight is not None:
-                o = F.rms_norm(o, o.shape[-1:], self.norm_weight.to(o.dtype), NORM_EPS)
+                o = F.rms_norm(o, o.shape[-1:], self.norm_weight.to(o.dtype), p.norm_eps)
             if gate is not None:
                 o = o * F.silu(gate)
         return o.flatten(-2) if p.norm == "head" else o

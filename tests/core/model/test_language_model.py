@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from crossbreed.core.contracts.task import IGNORE, Batch
+from crossbreed.core.genome import digest
 from crossbreed.core.model.language_model import LanguageModel
-from tests.support.genomes import GENOMES
+from tests.support.genomes import GENOMES, SWIGLU, architecture, block
 from tests.support.passes import pieces, whole_pass
 
 ALL = pytest.mark.parametrize("name", GENOMES)
@@ -268,3 +269,22 @@ def test_selected_rows_go_on_as_if_alone(build, tokens):
         at = model.context(tokens[rows, 9:], state=picked, rows_B=rows, forced=rest)
         h_BTD, _ = model(tokens[rows, 9:], at, picked)
     torch.testing.assert_close(h_BTD, expected[rows, 9:], rtol=0, atol=1e-9)
+
+
+def test_every_norm_takes_its_own_epsilon(builtins, tokens):
+    plain = {"blocks": [block(SWIGLU)], "entry_norm": True}
+    eps = {"norm_eps": 0.5}
+    changed = [
+        architecture(plain, **eps),
+        architecture({**plain, **eps}),
+        architecture({**plain, "blocks": [block(SWIGLU, **eps)]}),
+    ]
+    models = [LanguageModel(each, builtins).double() for each in (architecture(plain), *changed)]
+    outputs = [whole_pass(model, tokens)[0] for model in models]
+    assert all((a - b).abs().max() > 1e-3 for i, a in enumerate(outputs) for b in outputs[:i])
+    # Without the norm its epsilon says nothing, and the architecture is the same.
+    bare = [
+        architecture({"blocks": [block(SWIGLU, norm="none", **e)], **e}, final_norm=False, **e)
+        for e in ({}, eps)
+    ]
+    assert len({digest(builtins.canonical(each)) for each in bare}) == 1

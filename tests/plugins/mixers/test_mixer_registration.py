@@ -145,6 +145,7 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "groups": [2],
         "gate": [False],
         "norm": ["none", "head"],
+        "norm_eps": [1e-2],
         "short_conv": [None, {"width": 3}, {"on": "kv"}, {"activation": "none"}],
     },
     "gated_deltanet": {
@@ -153,6 +154,7 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "dt_max": [0.05],
         "gate": [False],
         "norm": ["none", "full"],
+        "norm_eps": [1e-2],
         "short_conv": [None, {"on": "kv"}],
     },
     "multi_mixer": {

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from crossbreed.core.genome import NORM_EPS, Eps
 from crossbreed.plugins.mixers.configs.common import (
     ActivatedConv,
     DeltaConv,
@@ -43,6 +44,9 @@ class AttentionConfig(SoftmaxSettings, ProjectionSettings):
     norm: Norm = Field(
         default="none", description="RMS norm of the output: full after gating, head before; off as in Llama."
     )
+    norm_eps: Eps = Field(
+        default=NORM_EPS, description="Added to the mean square by the norm; as in the residual stream."
+    )
     short_conv: ActivatedConv | None = Field(
         default=None, description="A short convolution; off, since plain attention has none."
     )
@@ -76,6 +80,10 @@ class Mamba2Config(SsdSettings, ProjectionSettings):
     norm: Norm = Field(
         default="full", description="RMS norm over all of the output after gating, as in Mamba-2."
     )
+    norm_eps: Eps = Field(
+        default=NORM_EPS,
+        description="Added to the mean square by the norm; published Mamba-2 weights use 1e-5.",
+    )
     short_conv: MambaConv | None = Field(
         default=MambaConv(), description="Width 4 on x, B and C, then SiLU, as in Mamba-2."
     )
@@ -99,6 +107,10 @@ class GatedDeltaNetConfig(DeltaSettings, ProjectionSettings):
     value_size: int = Field(default=32, ge=1, description="Size of values; twice the key size, as published.")
     gate: bool = Field(default=True, description="Multiply the output by SiLU of a projection, as published.")
     norm: Norm = Field(default="head", description="RMS norm per head before gating, as published.")
+    norm_eps: Eps = Field(
+        default=NORM_EPS,
+        description="Added to the mean square by the norm; 1e-6 as in fla's models, whose layer alone uses 1e-5.",
+    )
     short_conv: DeltaConv | None = Field(
         default=DeltaConv(), description="Width 4 on queries, keys and values, then SiLU, as published."
     )
