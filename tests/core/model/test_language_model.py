@@ -271,7 +271,7 @@ def test_selected_rows_go_on_as_if_alone(build, tokens):
     torch.testing.assert_close(h_BTD, expected[rows, 9:], rtol=0, atol=1e-9)
 
 
-def test_every_norm_takes_its_own_epsilon(builtins, tokens):
+def test_every_norm_takes_its_own_epsilon(build, builtins, tokens):
     plain = {"blocks": [block(SWIGLU)], "entry_norm": True}
     eps = {"norm_eps": 0.5}
     changed = [
@@ -279,7 +279,7 @@ def test_every_norm_takes_its_own_epsilon(builtins, tokens):
         architecture({**plain, **eps}),
         architecture({**plain, "blocks": [block(SWIGLU, **eps)]}),
     ]
-    models = [LanguageModel(each, builtins).double() for each in (architecture(plain), *changed)]
+    models = [build(each) for each in (architecture(plain), *changed)]
     outputs = [whole_pass(model, tokens)[0] for model in models]
     assert all((a - b).abs().max() > 1e-3 for i, a in enumerate(outputs) for b in outputs[:i])
     # Without the norm its epsilon says nothing, and the architecture is the same.
