@@ -30,6 +30,12 @@ SEQUENCE = "crossbreed.plugins.mixers.sequence:SequenceMixer"
 INFERENCE_SKIPS: dict[Phase, Execution] = {"train": "dense", "prefill": "sparse", "decode": "sparse"}
 ALWAYS_SKIPS: dict[Phase, Execution] = {"train": "sparse", "prefill": "sparse", "decode": "sparse"}
 HEADS = Integers(1, 256)
+PROJECTIONS = {
+    "projection_experts.experts": Integers(1, 1024),
+    "projection_experts.top_k": Integers(1, 64),
+    "projection_experts.router_key": Integers(4, 256, 4),
+}
+"""Sizes of routed projections, where a mixer has them."""
 
 
 @hookimpl
@@ -48,7 +54,7 @@ def register_mixers() -> list[MixerDescriptor]:
             },
             # Heads stay unless asked: they must remain a multiple of kv_heads. Sizes are even for whole rotary pairs.
             free={"head_size": Integers(2, 256, 2)},
-            on_request={"heads": HEADS, "kv_heads": HEADS, "window": Integers(1, 65536)},
+            on_request={"heads": HEADS, "kv_heads": HEADS, "window": Integers(1, 65536), **PROJECTIONS},
             equal={"kv_heads": "heads"},
             reader=SOFTMAX,
             reader_config=SoftmaxSettings,
@@ -61,7 +67,7 @@ def register_mixers() -> list[MixerDescriptor]:
             summary="state-space duality with one decay per head (Mamba-2)",
             ranges={"heads": Choices((2, 4, 8)), "state_size": Integers(8, 64, 8)},
             free={"state_size": Integers(2, 256, 2), "head_size": Integers(2, 256, 2)},
-            on_request={"heads": HEADS, "groups": HEADS},
+            on_request={"heads": HEADS, "groups": HEADS, **PROJECTIONS},
             reader=SSD,
             reader_config=SsdSettings,
         ),
@@ -73,7 +79,7 @@ def register_mixers() -> list[MixerDescriptor]:
             summary="the delta rule with a decay per head (Gated DeltaNet)",
             ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
             free={"key_size": Integers(2, 256, 2), "value_size": Integers(2, 256, 2)},
-            on_request={"heads": HEADS, "key_heads": HEADS},
+            on_request={"heads": HEADS, "key_heads": HEADS, **PROJECTIONS},
             equal={"key_heads": "heads"},
             reader=DELTA,
             reader_config=DeltaSettings,
@@ -86,7 +92,7 @@ def register_mixers() -> list[MixerDescriptor]:
             summary="several readers over one stream of keys and values, chosen by a mode router (Oryx)",
             ranges={"heads": Choices((2, 4, 8))},
             free={"head_size": Integers(2, 256, 2)},
-            on_request={"heads": HEADS},
+            on_request={"heads": HEADS, **PROJECTIONS},
         ),
         MixerDescriptor(
             name="depth_attention",
@@ -97,6 +103,7 @@ def register_mixers() -> list[MixerDescriptor]:
             ranges={"heads": Choices((1, 2, 4))},
             # Multiples of 4: the encoding of depth turns two halves in pairs.
             free={"head_size": Integers(4, 256, 4)},
+            on_request={"heads": HEADS, **PROJECTIONS},
         ),
         MixerDescriptor(
             name="swiglu",
@@ -114,7 +121,7 @@ def register_mixers() -> list[MixerDescriptor]:
             capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
             summary="sparse experts with a shared one, routed by depth-aware queries (Dreamer)",
             ranges={"experts": Choices((4, 8, 16, 32)), "top_k": Choices((2, 3, 4))},
-            free={"experts": Integers(4, 1024), "hidden": Integers(4, 4096)},
+            free={"experts": Integers(4, 4096), "hidden": Integers(4, 4096)},
             on_request={
                 "top_k": Integers(1, 64),
                 "shared": Integers(1, 8),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.certificate import Certificate, excess, residuals
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ledger import Ledger
+from crossbreed.core.ledger import QUANTITIES, Ledger
 
 SHAPE = {"tokens": 32}
 
@@ -144,3 +146,19 @@ def test_a_value_in_another_unit_is_refused_with_the_units_it_takes(
         Budget.read({"shape": SHAPE, "match": {quantity: 0.1}, "values": {quantity: given}})
     assert f"reference value of '{quantity}' must be a finite number above 0" in str(error.value)
     assert units in str(error.value)
+
+
+def test_the_documented_budget_is_one() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "budgets.md").read_text()
+    shown = yaml.safe_load(text.split("```yaml")[1].split("```")[0])
+    shown.pop("reference")
+    budget = Budget.read(shown)
+    assert budget.values == {"memory_bytes": 512 * 2**20}
+    assert set(budget.free) == {"d_model", "depth"}
+    assert budget.free["d_model"] is not None
+    assert budget.free["d_model"].step == 64
+
+
+def test_quantities_and_their_documentation_are_the_same_set() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "budgets.md").read_text()
+    assert [q for q in QUANTITIES if f"`{q}`" not in text] == []

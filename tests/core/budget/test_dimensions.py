@@ -152,6 +152,20 @@ def test_a_wrong_dimension_is_a_sentence(registry: Registry, costs: CostModel, f
     assert says in str(error.value)
 
 
+def test_nested_settings_move_by_their_path(registry: Registry) -> None:
+    light = {"projection_experts": {"experts": 6, "top_k": 2}}
+    architecture = fill(genome(layer("attention", sequence_params=light)), registry)
+    plan = layout(architecture, registry, {"attention.projection_experts.experts": "4..8"})
+    (name,) = (d.name for d in plan.dimensions if "projection" in d.name)
+    moved = plan.at(tuple(8 if d.name == name else d.start for d in plan.dimensions))
+    before = architecture.stages[0].blocks[0].sublayers[0].params["projection_experts"]
+    after = moved.stages[0].blocks[0].sublayers[0].params["projection_experts"]
+    assert after == {**before, "experts": 8}
+    plain = fill(genome(ATTENTION), registry)
+    without = layout(plain, registry, {"attention.projection_experts.experts": None})
+    assert not any("projection" in d.name for d in without.dimensions)
+
+
 def test_everything_that_could_move_is_listed(registry: Registry) -> None:
     assert {"d_model", "depth", "layers", "swiglu.hidden", "experts.top_k", "attention.heads"} <= movable(
         registry

@@ -167,3 +167,35 @@ def test_the_study_file_that_init_writes_is_readable(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text(study_text("fresh", Host.load(third_party=False)))
     assert StudyFile.load(file).name == "fresh"
+
+
+def test_a_study_frees_dimensions_and_gives_values_with_units(toys: Registry) -> None:
+    data = changed("budget.free", {"d_model": "8..64:8", "attention.heads": None})
+    data["budget"]["values"] = {"memory_bytes": "10 MB"}
+    file = StudyFile.read(data)
+    assert StudyFile.read(file.as_data()) == file
+    budget = resolve(file, toys).budget
+    assert budget.free["attention.heads"] is None
+    assert budget.free["d_model"] is not None
+    assert budget.free["d_model"].high == 64
+    assert budget.target("memory_bytes") == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("budget.free", ["d_modell"], r"unknown free dimension 'd_modell'; did you mean 'd_model'"),
+        ("budget.free", {"d_model": "9..3"}, r"a span is LOW..HIGH"),
+        (
+            "budget.values",
+            {"memory_bytes": 8},
+            r"reference is itself outside the budget: memory_bytes is \+.*Change values.memory_bytes or the reference",
+        ),
+        ("budget.values", {"memory_bytes": "10M"}, r"units it takes: none, B, kB"),
+    ],
+)
+def test_a_budget_that_nothing_could_meet_is_refused_before_the_search(
+    toys: Registry, path: str, value: Any, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        resolve(StudyFile.read(changed(path, value)), toys)
