@@ -71,7 +71,8 @@ def _descended(problem: Problem, found: Found, path: Path, start: Point) -> Foun
     found = _better(problem, found, path, descent(problem, found[0]))
     if problem.feasible(found[0]):
         return found
-    return _better(problem, found, path, nested(problem, found[0]))
+    found = _better(problem, found, path, nested(problem, found[0]))
+    return _better(problem, found, path, descent(problem, found[0]))
 
 
 def _better(problem: Problem, best: Found, path: Path, points: Iterable[Point]) -> Found:

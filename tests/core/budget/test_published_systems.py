@@ -20,7 +20,7 @@ from tests.core.budget.material import FLOPS, MEMORY, PARAMETERS, analytic, budg
 
 PREFILL, ACTIVE = "prefill_flops_per_token", "active_parameters"
 PLACE: dict[str, Any] = {"tokens": 2048, "dtype": "bfloat16"}
-DISTILLED = Router(name="segment_random", params={"segment": 1})
+DISTILLED = Router(name="distilled")
 CASES = [(scale, backbone) for scale in ("180m", "440m") for backbone in amor.BACKBONES]
 
 
