@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.rotary import rotary
+from crossbreed.core.ops.rotary import depth_rotary, rotary
 
 
 def test_each_pair_of_channels_is_rotated_by_its_own_angle():
@@ -69,3 +69,38 @@ def test_numerical_gradients_agree():
 def test_a_fraction_that_does_not_fit_is_refused(fraction, message):
     with pytest.raises(ConfigError, match=message):
         rotary(torch.zeros(1, 1, 1, 16), torch.zeros(1, 1), fraction=fraction)
+
+
+@pytest.mark.parametrize("encoding", ["rose", "index"])
+def test_between_rotated_vectors_only_the_difference_of_depths_counts(encoding):
+    """RoSE on queries and keys alike: how many depths there are cancels (Dreamer's sheet, section 3)."""
+    q, k = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
+
+    def score(i, j, depths):
+        a, b = (depth_rotary(x, at, depths, encoding) for x, at in ((q, i), (k, j)))
+        return (a * b).sum()
+
+    for depths in (8, 16, 32):
+        torch.testing.assert_close(score(5, 2, depths), score(5, 2, 8))
+        torch.testing.assert_close(score(6, 3, depths), score(5, 2, 8))
+    assert (score(5, 2, 8) - score(5, 3, 8)).abs() > 1e-3
+
+
+@pytest.mark.parametrize(("encoding", "knows"), [("rose", True), ("index", False)])
+def test_against_a_static_key_rose_alone_tells_the_depths_left(encoding, knows):
+    q, key = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
+    few, many = ((depth_rotary(q, 3, depths, encoding) * key).sum() for depths in (8, 16))
+    assert ((few - many).abs() > 1e-3) == knows
+    later = (depth_rotary(q, 4, 8, encoding) * key).sum()
+    assert (later - few).abs() > 1e-3
+
+
+def test_rose_turns_its_halves_by_depth_and_by_depths_left():
+    x = torch.randn(2, 3, 4, 12, dtype=torch.float64)
+    at = torch.ones(2, 3, dtype=torch.long)
+    halves = [rotary(x[..., :6], 2 * at, 50.0), rotary(x[..., 6:], 5 * at, 50.0)]
+    torch.testing.assert_close(depth_rotary(x, 2, 7, "rose", 50.0), torch.cat(halves, -1))
+    torch.testing.assert_close(depth_rotary(x, 2, 7, "index", 50.0), rotary(x, 2 * at, 50.0))
+    assert depth_rotary(x, 2, 7, "none") is x
+    with pytest.raises(ConfigError, match="multiple of 4, got 6"):
+        depth_rotary(x[..., :6], 0, 2)
