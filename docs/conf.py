@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from crossbreed import __version__
+from crossbreed.presets import presets
 
 project = "crossbreed"
 author = "The crossbreed founders"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_generated"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
@@ -35,5 +37,21 @@ def fields_as_lists(app: Any, what: str, name: str, thing: Any, options: Any, li
     lines[:] = "\n\n".join(paragraphs).split("\n")
 
 
+def write_presets(app: Any) -> None:
+    """Write the tables of presets, a row for each structure, into ``_generated``."""
+    families: dict[str, dict[str, list[str]]] = {}
+    for preset in presets().values():
+        families.setdefault(preset.family, {}).setdefault(preset.summary, []).append(f"`{preset.name}`")
+    lines: list[str] = []
+    for family, rows in families.items():
+        lines += [f"### {family}", "", "| what it is | presets |", "|---|---|"]
+        lines += [f"| {summary} | {', '.join(names)} |" for summary, names in rows.items()]
+        lines.append("")
+    folder = Path(app.srcdir) / "_generated"
+    folder.mkdir(exist_ok=True)
+    (folder / "presets.md").write_text("\n".join(lines), encoding="utf-8")
+
+
 def setup(app: Any) -> None:
+    app.connect("builder-inited", write_presets)
     app.connect("autodoc-process-docstring", fields_as_lists)

@@ -15,10 +15,15 @@ def attention(d_model: int, head_size: int, **params: object) -> Sublayer:
 
 
 def mamba2(d_model: int, head_size: int, state_size: int) -> Sublayer:
-    """Mamba-2 with its published expansion of 2 and one group of B and C."""
+    """Mamba-2 with its published expansion of 2, one group of B and C, and its norm's epsilon."""
     return Sublayer(
         mixer="mamba2",
-        params={"heads": 2 * d_model // head_size, "head_size": head_size, "state_size": state_size},
+        params={
+            "heads": 2 * d_model // head_size,
+            "head_size": head_size,
+            "state_size": state_size,
+            "norm_eps": 1e-5,
+        },
     )
 
 
