@@ -190,6 +190,19 @@ def test_gradients_reach_every_parameter_through_all_depths(key: str) -> None:
     assert state["0.k.0"].requires_grad
 
 
+def test_autocast_to_bfloat16_stays_close_in_both_passes() -> None:
+    mixer = case("grouped", dtype=torch.float32, scale=3.0)
+    found = []
+    for enabled in (False, True):
+        mixer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            outputs, _ = at_depths(mixer, [x.float() for x in stream(2, 9)], phase="train")
+        outputs[-1].float().square().mean().backward()
+        found.append((outputs[-1].float(), *(p.grad.clone() for p in mixer.parameters())))
+    for exact, close in zip(*found, strict=True):
+        assert (close - exact).abs().max() < 0.05 * exact.abs().max()
+
+
 @ALL
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_state_is_the_declared_one_and_grows_with_depths_alone(key: str, dtype: str) -> None:
