@@ -77,7 +77,7 @@ class _Candidate:
 
     @property
     def shared(self) -> str:
-        return _NUMBER.sub("", self.name)
+        return unnumbered(self.name)
 
 
 def fill(architecture: Architecture, parts: Parts) -> Architecture:
@@ -135,11 +135,16 @@ def movable(parts: Parts) -> set[str]:
     return names
 
 
+def unnumbered(name: str) -> str:
+    """``"swiglu[1].hidden"`` -> ``"swiglu.hidden"``, the name that stands for all of them."""
+    return _NUMBER.sub("", name)
+
+
 def check_free(names: Iterable[str], parts: Parts) -> None:
     """Raise UnknownName for a name of no dimension that any architecture could have."""
     known = movable(parts)
     for name in names:
-        if _NUMBER.sub("", name) not in known:
+        if unnumbered(name) not in known:
             raise UnknownName("free dimension", name, known)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossbreed.core.budget.dimensions import layout, movable
+from crossbreed.core.budget.dimensions import layout, movable, unnumbered
 from crossbreed.core.budget.problem import Point, Problem
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import QUANTITIES, Ledger, Part
@@ -91,14 +91,22 @@ def _amount(amounts: list[float], name: str, known: dict[float, str]) -> str:
 
 def requests(problem: Problem, point: Point, stuck: int, rises: bool, parts: Parts) -> str:
     """The dimensions that stand still and would move the quantity the right way if a budget freed them."""
-    everything = layout(problem.layout.at(point), parts, dict.fromkeys(movable(parts)))
-    freed = Problem(everything, problem.budget, problem.cost_model)
-    here = freed.residuals(freed.start)
+    architecture = problem.layout.at(point)
     moving = {d.name for d in problem.layout.dimensions}
     helpful = []
-    for axis, dimension in enumerate(everything.dimensions):
-        around = [] if dimension.name in moving or here is None else freed.neighbours(freed.start, axis)
-        changes = [there[stuck] - here[stuck] for p in around if (there := freed.residuals(p)) and here]
+    for name in sorted(movable(parts)):
+        # One at a time: what equals another setting follows it as long as it is not freed itself.
+        freed = Problem(layout(architecture, parts, {name: None}), problem.budget, problem.cost_model)
+        here = freed.residuals(freed.start)
+        new = [
+            axis
+            for axis, d in enumerate(freed.layout.dimensions)
+            if unnumbered(d.name) == name and d.name not in moving
+        ]
+        if here is None or not new:
+            continue
+        around = [p for axis in new for p in freed.neighbours(freed.start, axis)]
+        changes = [there[stuck] - here[stuck] for p in around if (there := freed.residuals(p)) is not None]
         if any((change if rises else -change) > STILL for change in changes):
-            helpful.append(dimension.name)
+            helpful.append(name)
     return f" Freeing {' or '.join(helpful)} would move it." if helpful else ""

@@ -189,6 +189,10 @@ def test_a_quantity_that_no_dimension_moves_is_named(registry: Registry, costs: 
     assert certificate.reason is not None
     assert "state_bytes is -" in certificate.reason
     assert "cannot rise: no free dimension moves it." in certificate.reason
+    assert (
+        "Freeing attention.head_size or attention.heads or depth or layers would move it."
+        in certificate.reason
+    )
 
 
 def test_bounds_of_nothing_are_refused(registry: Registry, costs: CostModel, budget: Budget) -> None:

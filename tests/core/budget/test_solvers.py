@@ -11,6 +11,7 @@ from crossbreed.core.budget.problem import Problem
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.host import Registry
+from crossbreed.core.ledger import QUANTITIES
 from tests.core.budget.material import FLOPS, MEMORY, PARAMETERS, analytic, budget_of, genome, layer, within
 
 START = genome(*[layer("mamba2", "experts", hidden=48)] * 3)
@@ -101,3 +102,37 @@ def test_descent_stops_where_every_point_is_illegal_but_the_start(
         solver="descent",
     )
     assert found.certificate.dimensions == {"experts.experts": 13}
+
+
+@pytest.mark.parametrize("kind", ["match", "cap"])
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_every_quantity_can_be_matched_and_capped(
+    registry: Registry, costs: CostModel, quantity: str, kind: str
+) -> None:
+    """A smaller model's value, for a larger one to come down to."""
+    small = genome(*[layer("attention", "experts", {"head_size": 10}, hidden=30)] * 2)
+    rules = ((quantity,), ()) if kind == "match" else ((), (quantity,))
+    goal = budget_of(small, registry, costs, *rules, tolerance=0.01)
+    start = genome(*[layer("attention", "experts", hidden=50)] * 2)
+    assert costs.estimate(fill(start, registry), goal.shape.as_shape()).quantity(
+        quantity
+    ) > 1.01 * goal.target(quantity)
+    certificate = match(start, goal, registry, costs).certificate
+    assert certificate.feasible, certificate.reason
+    assert within(certificate)
+
+
+def test_a_dimension_with_few_values_is_tried_value_by_value(registry: Registry, costs: CostModel) -> None:
+    """Between divisors of the heads no step is legal, so that the others are solved for each of them."""
+    wide = {"heads": 12, "head_size": 32}
+    start = genome(layer("attention", sequence_params=wide, hidden=400), d_model=128)
+    grouped = genome(
+        layer("attention", sequence_params={**wide, "kv_heads": 3, "head_size": 44}, hidden=412), d_model=128
+    )
+    goal = budget_of(
+        grouped, registry, costs, (FLOPS, PARAMETERS), ("state_bytes",), tolerance=0.002, tokens=512
+    )
+    assert not match(start, goal, registry, costs).certificate.feasible
+    found = match(start, goal, registry, costs, free={"attention.kv_heads": "1..12"}, solver="descent")
+    assert found.certificate.feasible, found.certificate.reason
+    assert found.certificate.dimensions["attention.kv_heads"] in (1, 2, 3, 4)
