@@ -80,10 +80,14 @@ def _halt(body: Architecture, router: Router) -> Architecture:
 
 
 def _multi(mixer: Sublayer, d_model: int) -> Sublayer:
-    """A multi-mixer of the model's width with a sequence mixer's own reader and attention; attention's rival is Gated DeltaNet."""
+    """A multi-mixer of the model's width with a sequence mixer's own reader and attention; attention's rival is Gated DeltaNet.
+
+    Projections stay sparse experts where they were.
+    """
     size = int(mixer.params["key_size" if mixer.mixer == "gated_deltanet" else "head_size"])
     linear = mixer.mixer if mixer.mixer in RECURRENT else "gated_deltanet"
-    return multi_mixer(d_model, size, (linear, "attention"))
+    kept = {name: value for name, value in mixer.params.items() if name == "projection_experts"}
+    return multi_mixer(d_model, size, (linear, "attention"), **kept)
 
 
 def _with_blocks(body: Architecture, change: Callable[[Block], list[Block]]) -> Architecture:

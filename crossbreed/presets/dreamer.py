@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, Block, DepthPolicy, Params, Router, Stage, Sublayer
 from crossbreed.presets.preset import Preset
 
@@ -61,9 +62,14 @@ def mixture_of_recursions(sizes: DreamerSizes, rate: float = HALT_RATE) -> Archi
 def prelude_core_coda(sizes: DreamerSizes, ends: int = 1) -> Architecture:
     """``ends`` layers with weights of their own, one block repeated on its input, ``ends`` layers again: ``sizes.depth`` in all.
 
-    A layer before and after holds as many experts as one of ``depth`` layers would of all.
+    A layer before and after holds as many experts as one of ``depth`` layers would of all. Raises ConfigError unless the block
+    runs twice.
     """
     repeats = sizes.depth - 2 * ends
+    if ends < 1 or repeats < 2:
+        raise ConfigError(
+            f"a core between {ends} layers and {ends} must run twice, but the depth is {sizes.depth}."
+        )
     core = Stage(
         blocks=(_block(sizes, False, _light_projections(sizes, repeats)),),
         depth=_repeated(repeats, inject=True),

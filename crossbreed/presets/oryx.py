@@ -68,7 +68,8 @@ BASELINES: dict[Baseline, str] = {"transformer": "Attention", "mamba2": "Mamba-2
 def baseline(sizes: OryxSizes, name: Baseline) -> Architecture:
     """A single-mixer rival: 13 D^2 weights a layer as Oryx uses per token, so SwiGLU takes what its mixer leaves.
 
-    Head sizes are those of section 4: Mamba-2 keys of 128 and values of 64, Gated DeltaNet 128 and 256.
+    Head sizes are those of section 4: Mamba-2 keys of 128 and values of 64, Gated DeltaNet 128 and 256. At 130m the latter's
+    6 D^2 would be four and a half heads; it has four.
     """
     D = sizes.d_model
     mixer = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, Block, Router, Stage, Sublayer
 from crossbreed.presets.amor import BACKBONES, RATE, SCALES, TITLES, AmorSizes, Backbone, amor, stack
 from crossbreed.presets.parts import attention, layer, matrix_weights, swiglu
@@ -79,7 +80,7 @@ def attention_places(
 ) -> frozenset[int]:
     """Layers (from 0) that hold attention: the last of every ``every``, or ``places``, or ``BLOCKS`` evenly spread."""
     if every is not None and places is not None:
-        raise ValueError("give every or places, not both")
+        raise ConfigError("give every or places, not both.")
     if every is not None:
         places = range(every - 1, layers, every)
     if places is None:
@@ -87,7 +88,7 @@ def attention_places(
         places = [(i + 1) * layers // count - 1 for i in range(count)]
     outside = [p for p in places if not 0 <= p < layers]
     if outside or not places:
-        raise ValueError(f"attention must stand in layers 0 to {layers - 1}, got {list(places)}")
+        raise ConfigError(f"attention must stand in layers 0 to {layers - 1}, got {list(places)}.")
     return frozenset(places)
 
 

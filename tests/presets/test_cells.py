@@ -137,3 +137,11 @@ def test_a_body_without_a_sequence_mixer_is_refused() -> None:
     body = Architecture(vocab=V, d_model=16, stages=(Stage(blocks=(block,)),))
     with pytest.raises(ConfigError, match="a router at halt needs a body with a sequence mixer"):
         with_router(body, "halt", Router(name="learned"))
+
+
+def test_under_a_mode_router_dreamer_keeps_its_light_projections() -> None:
+    (stage,) = cell("learned", "mode", "dreamer").stages
+    mixers = {sub.mixer: sub.params for sub in stage.blocks[0].sublayers}
+    assert mixers.keys() == {"depth_attention", "multi_mixer", "experts"}
+    assert mixers["multi_mixer"]["readers"] == ["gated_deltanet", "attention"]
+    assert mixers["multi_mixer"]["projection_experts"] == mixers["depth_attention"]["projection_experts"]

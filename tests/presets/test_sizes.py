@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from crossbreed.cli.bookkeeping import Bookkeeping, counted
+from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
@@ -113,7 +114,7 @@ def test_attention_places() -> None:
     assert rivals.attention_places(4, places=[1, 2]) == {1, 2}
     assert rivals.attention_places(2) == {0, 1}
     for wrong in ({"places": [4]}, {"every": 5}, {"every": 2, "places": [1]}):
-        with pytest.raises(ValueError, match=r"attention must stand in layers 0 to 3|give every or places"):
+        with pytest.raises(ConfigError, match=r"attention must stand in layers 0 to 3|give every or places"):
             rivals.attention_places(4, **wrong)  # type: ignore[arg-type]
 
 
@@ -155,3 +156,6 @@ def test_a_prelude_a_core_and_a_coda_are_as_deep_as_their_rivals() -> None:
     architecture = presets()["prelude-core-coda-l8-k4"].build()
     assert [s.depth.repeats for s in architecture.stages] == [1, 6, 1]
     assert [s.depth.params.get("inject") for s in architecture.stages] == [None, True, None]
+    for depth, ends in ((3, 1), (8, 0), (8, 4)):
+        with pytest.raises(ConfigError, match=f"must run twice, but the depth is {depth}"):
+            dreamer.prelude_core_coda(dreamer.DreamerSizes(64, 32, depth, 2, 16, 1, 4, 8, 2), ends)

@@ -37,5 +37,5 @@ def test_fifty_steps_of_recall_lower_the_loss(registry: Registry, name: str) -> 
     losses = [point.loss_nats for r in records if isinstance(r, Curve) for point in r.points]
     assert len(losses) == STEPS / 10
     # Knowing which ids are values takes ln 10 = 2.3 nats from ln 24 = 3.2; every family gets there and begins to recall.
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.85 * losses[0]
     assert losses[-1] < 2.4

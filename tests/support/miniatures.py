@@ -23,7 +23,7 @@ BODIES = {
 
 def trainable(vocab: int) -> dict[str, Architecture]:
     """Every system and every rival, wide enough to learn something in 50 steps."""
-    small = AmorSizes(vocab, 32, 4, 48, head_size=16, state_size=8)
+    small = AmorSizes(vocab, 32, 2, 48, head_size=16, state_size=8)
     mixed = OryxSizes(vocab, 32, 2, 2, head_size=16, segment=4)
     found = {
         "transformer": rivals.transformer(small),
@@ -38,4 +38,6 @@ def trainable(vocab: int) -> dict[str, Architecture]:
     }
     deep = DreamerSizes(vocab, 32, 4, 2, 16, 1, experts=4, hidden=24, top_k=2, router_key=4)
     found |= {name: build(small, "gdn") for name, (_, build) in rivals.OF_BACKBONE.items()}
+    # Of two layers, AMOR's number of blocks would replace both.
+    found["serial"] = rivals.serial(small, "gdn", places=[1])
     return found | {name: build(deep) for name, (_, _, build) in dreamer.MODELS.items()}
