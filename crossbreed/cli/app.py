@@ -12,6 +12,7 @@ from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
 from crossbreed.cli.fit_router import fit_router
 from crossbreed.cli.front import front
+from crossbreed.cli.import_model import import_model
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
 from crossbreed.cli.options import examples
@@ -82,6 +83,13 @@ app.command(
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )
+app.command(
+    "import-model",
+    epilog=examples(
+        "crossbreed import-model mamba2-130m imported/mamba2",
+        "crossbreed import-model model.safetensors imported/amor --as amor --set residual_mode=h --set n_heads=12",
+    ),
+)(import_model)
 app.command(
     "fit-router",
     epilog=examples("crossbreed fit-router first/3/0", "crossbreed fit-router first/3/0 --steps 500 --json"),
