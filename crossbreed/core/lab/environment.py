@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from crossbreed.core.contracts.context import ExecutionChoice
 from crossbreed.core.errors import ConfigError
 
 
@@ -58,9 +59,13 @@ def backends(model: nn.Module) -> dict[str, str]:
     return {name: backend for name, backend in found.items() if isinstance(backend, str)}
 
 
-def policy(backend: str) -> str:
-    """Execution policy of a requested backend: ``best``, ``reference`` or ``forced:NAME``."""
-    return {"auto": "best", "reference": "reference"}.get(backend, f"forced:{backend}")
+def policy(backend: str, execution: ExecutionChoice = "auto") -> str:
+    """Execution policy of a requested backend: ``best``, ``reference`` or ``forced:NAME``.
+
+    ``+dense`` or ``+sparse`` follows where the treatment of unread tokens was forced.
+    """
+    name = {"auto": "best", "reference": "reference"}.get(backend, f"forced:{backend}")
+    return name if execution == "auto" else f"{name}+{execution}"
 
 
 def precision(dtype: str, device: torch.device) -> AbstractContextManager[Any]:

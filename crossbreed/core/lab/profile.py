@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from crossbreed.core.contracts.context import Context, Recorder
+from crossbreed.core.contracts.context import Context, ExecutionChoice, Recorder
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import CrossbreedError
 from crossbreed.core.lab.environment import backends, device_name, policy, precision
@@ -98,6 +98,7 @@ def profile(
     point: OperatingPoint,
     *,
     backend: str = "auto",
+    execution: ExecutionChoice = "auto",
     seed: int = 0,
     dtype: str = "float32",
 ) -> Profiled:
@@ -106,13 +107,14 @@ def profile(
     Prefill: a whole row into an empty state, logits of its last token. Decode: tokens one by one at the end of a row
     of the task's length (its last eighth at most), the rest of the row being in the state already, so that the
     context is the task's length within an eighth; DECODE_STEPS tokens a sample over as many rows as that takes. Rows
-    are evaluation items; building contexts is not timed.
+    are evaluation items; building contexts is not timed. A forced ``execution`` of unread tokens is part of the
+    measurement's policy.
     """
     device = next(model.parameters()).device
     T = task.length
     window = max(w for w in (1, 2, 5, 10, 25, 50) if w <= max(1, T // 8))
     rows = _rows(task, max(DECODE_STEPS // window, -(-PREFILL_TOKENS // T)), device)
-    bench = _Bench(model, point, seed, dtype)
+    bench = _Bench(model, point, seed, dtype, execution)
     synchronise = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
 
     def measurement(phase: str, tokens: int, timing: Timing) -> Measurement:
@@ -124,7 +126,7 @@ def profile(
             tokens=T,
             dtype=dtype,
             device=device_name(device),
-            policy=policy(backend),
+            policy=policy(backend, execution),
             compiled=False,
             median=tokens / timing.median,
             q1=tokens / timing.q3,
@@ -176,8 +178,10 @@ class _Text:
 class _Bench:
     """Runs pieces of rows under one operating point; makes everything that need not be timed beforehand."""
 
-    def __init__(self, model: LanguageModel, point: OperatingPoint, seed: int, dtype: str) -> None:
-        self.model, self.point, self.seed = model, point, seed
+    def __init__(
+        self, model: LanguageModel, point: OperatingPoint, seed: int, dtype: str, execution: ExecutionChoice
+    ) -> None:
+        self.model, self.point, self.seed, self.execution = model, point, seed, execution
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.sites = model.sites()
 
@@ -204,7 +208,7 @@ class _Bench:
             forced=forced,
             state=state,
         )
-        return _Piece(tokens_BT, context)
+        return _Piece(tokens_BT, context.at(execution=self.execution))
 
     def text(self, row_2T: Tensor, row: int, window: int) -> _Text:
         T = row_2T.shape[1]

@@ -145,13 +145,12 @@ class RoutedSite(nn.Module):
                 f"{choice_BT.dtype}; it must return int64 of shape {tuple(context.positions_BT.shape)}"
             )
         # On a device the range is checked by conformance, since a look from the host would wait for the device.
-        if choice_BT.device.type == "cpu" and not (
-            int(choice_BT.min()) >= 0 and int(choice_BT.max()) < self.choices
-        ):
-            raise ValueError(
-                f"router {self.router_name!r} at {context.site!r} chose outside 0..{self.choices - 1}: "
-                f"{int(choice_BT.min())}..{int(choice_BT.max())}"
-            )
+        if choice_BT.device.type == "cpu":
+            low, high = (int(bound) for bound in choice_BT.aminmax())
+            if low < 0 or high >= self.choices:
+                raise ValueError(
+                    f"router {self.router_name!r} at {context.site!r} chose outside 0..{self.choices - 1}: {low}..{high}"
+                )
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,12 @@ class Stage(nn.Module):
             nn.ModuleList(Block(block, index, b, self.depths, build) for b, block in enumerate(gene.blocks))
             for _ in range(self.policy.weight_sets(gene.depth.repeats))
         )
+        self._pass_scoped = [
+            (b, i)
+            for b in range(len(gene.blocks))
+            for i, mixer in enumerate(self._block(0, b).mixers)
+            if _pass_scoped(mixer)
+        ]
         self.halt: RoutedSite | None = None
         if gene.halt is not None:
             self.halt = RoutedSite(gene.halt, f"{index}.halt", "halt", 2, build.sizes())
@@ -98,12 +104,10 @@ class Stage(nn.Module):
         """Pass-scoped states, one per mixer for all depths: every token is a row, every depth a slot."""
         B, T, _ = h_BTD.shape
         return {
-            f"{self.index}.{b}.{i}": mixer.init_state(
-                B * T, slots=self.depths, dtype=h_BTD.dtype, device=h_BTD.device
-            )  # type: ignore[operator]
-            for b in range(len(self.gene.blocks))
-            for i, mixer in enumerate(self._block(0, b).mixers)
-            if _pass_scoped(mixer)
+            f"{self.index}.{b}.{i}": self._block(0, b)
+            .mixers[i]
+            .init_state(B * T, slots=self.depths, dtype=h_BTD.dtype, device=h_BTD.device)  # type: ignore[operator]
+            for b, i in self._pass_scoped
         }
 
 

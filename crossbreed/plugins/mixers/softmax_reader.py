@@ -78,28 +78,34 @@ class SoftmaxReader(Reader, nn.Module):
         if self.config.l2_norm != "none":
             k_BTGK = l2_norm(k_BTGK)
         read_BT = read_mask(read_BT, context)
-        slots, document_BT, written = self._write(k_BTGK, v_BTHV, context, state, read_BT)
         some = chosen(read_BT, context)
+        if some is not None and not len(some):
+            o_BTHV = v_BTHV.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
+            return o_BTHV, self._only_written(k_BTGK, v_BTHV, context, state, read_BT)
+        slots, document_BT, written = self._written(k_BTGK, v_BTHV, context, state, read_BT)
         if some is None:
             return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
-        if not len(some):
-            o_BTHV = v_BTHV.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
-            return o_BTHV, written
         rows = some.rows()
         if self._whole_is_faster(slots, rows, context):
             return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
         o_RUHV = self._few(q_BTHK, slots, document_BT, context, rows)
         return some.scatter(rows.flat(o_RUHV)), written
 
-    def _write(
+    def _only_written(
+        self, k_BTGK: Tensor, v_BTHV: Tensor, context: Context, state: State | None, read_BT: Tensor | None
+    ) -> State | None:
+        """The cache after a piece that nobody reads."""
+        if state is None:
+            return None
+        document_BT, trace_BT = kv_cache.document_numbers(state, context), traced(self.config, read_BT)
+        return kv_cache.write(state, k_BTGK, v_BTHV, document_BT, context, self.config.window, trace_BT)
+
+    def _written(
         self, k_BTGK: Tensor, v_BTHV: Tensor, context: Context, state: State | None, read_BT: Tensor | None
     ) -> tuple[Slots, Tensor | None, State | None]:
         """(what this piece's queries may see, the documents of the queries if those matter, the cache after the piece)"""
-        window, packed, trace_BT = (
-            self.config.window,
-            context.document_BT is not None,
-            traced(self.config, read_BT),
-        )
+        window, packed = self.config.window, context.document_BT is not None
+        trace_BT = traced(self.config, read_BT)
         position_BT = kv_cache.traced_positions(context, trace_BT)
         document_BT = None if state is None and not packed else kv_cache.document_numbers(state, context)
         fresh = Slots(

@@ -1,5 +1,6 @@
 """The counter hash and slicing: the same numbers however the text is cut and wherever it runs."""
 
+import pytest
 import torch
 
 from crossbreed.core.contracts.context import Context, Recorder
@@ -87,3 +88,13 @@ def test_counted_tokens_are_asked_valid_and_inside_the_loss_mask():
     asked[:, 0] = valid[:, 1] = mask[:, 2] = False
     counted = context(asked_BT=asked, valid_BT=valid, loss_mask_BT=mask).counted_BT()
     assert counted[0, :4].tolist() == [False, False, False, True]
+
+
+def test_a_copy_changes_what_is_named_and_refuses_what_does_not_exist():
+    whole = context(phase="decode", depth=2)
+    copy = whole.at(depth=3, site="0.0.3.gate")
+    assert (copy.depth, copy.site, copy.phase) == (3, "0.0.3.gate", "decode")
+    assert (whole.depth, whole.site) == (2, "")
+    assert copy.positions_BT is whole.positions_BT
+    with pytest.raises(TypeError, match="a Context has no dept, sit"):
+        whole.at(dept=1, sit="")

@@ -107,6 +107,20 @@ def test_measurements_carry_their_whole_key(build, genome, task):
         assert set(found.backends.values()) == {"reference"}
 
 
+@pytest.mark.parametrize("execution", ["dense", "sparse"])
+def test_a_forced_execution_reaches_every_piece_and_is_part_of_the_key(build, genome, task, execution):
+    model, seen = build(genome()), set()
+    forward = model.forward
+    model.forward = lambda tokens, context, state=None: (
+        seen.add((context.phase, context.execution)),
+        forward(tokens, context, state),
+    )[1]
+    profiled = profile(model, task, OWN, execution=execution)
+    assert {execution for _, execution in seen} == {execution}
+    assert {phase for phase, _ in seen} == {"prefill", "decode"}
+    assert {found.policy for found in profiled.measurements} == {f"best+{execution}"}
+
+
 def test_prefill_is_faster_per_token_than_decode(build, genome, task):
     prefill, decode = profile(build(genome()), task, OWN).measurements
     assert prefill.median > decode.median
