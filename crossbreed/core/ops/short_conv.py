@@ -8,6 +8,7 @@ from torch import Tensor
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ops.chunks import silence
+from crossbreed.core.ops.depthwise import depthwise_conv
 
 
 def short_conv(
@@ -47,9 +48,7 @@ def short_conv(
     padded = torch.cat((tail_BWC.to(x_BTC.dtype), x_BTC), 1)
     reset_BT = silence(valid_BT, reset_BT)
     if reset_BT is None:
-        # A one-row image in channels-last order is the (B, T, C) tensor as it lies: no transposition.
-        image = padded.transpose(1, 2).unsqueeze(2)
-        y_BTC = F.conv2d(image, weight_CW[:, None, None], bias_C, groups=C).squeeze(2).transpose(1, 2)
+        y_BTC = depthwise_conv(padded, weight_CW, bias_C)
         document = None
     else:
         document = F.pad(reset_BT.cumsum(1), (W - 1, 0))
