@@ -85,7 +85,7 @@ def test_a_plan_trains_nothing_and_takes_in_a_plugin_file(
             {"budget": {"match": {"parametrs": "2%"}}},
             "unknown quantity 'parametrs'; did you mean 'parameters'?",
         ),
-        ({"budget": {"reference": "nowhere.yaml"}}, "nowhere.yaml' does not exist."),
+        ({"budget": {"reference": "nowhere.yaml"}}, "nowhere.yaml' does not exist"),
         ({"name": "a/b"}, "a study's name is letters"),
     ],
 )
