@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from crossbreed import __version__
+from crossbreed.cli.check import check
 from crossbreed.cli.compare import compare
 from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
@@ -49,6 +50,13 @@ def root(
 
 
 app.command(epilog=examples("crossbreed plugins", "crossbreed plugins --plugin my_router.py --json"))(plugins)
+app.command(
+    epilog=examples(
+        "crossbreed check mamba2",
+        "crossbreed check my_mixer.py --profile suite",
+        "crossbreed check my-distribution --json",
+    )
+)(check)
 app.command(epilog=examples("crossbreed presets", "crossbreed presets oryx --json"))(presets)
 app.command(epilog=examples("crossbreed init", "crossbreed init studies/first.yaml"))(init)
 app.command(

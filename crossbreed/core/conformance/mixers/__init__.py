@@ -1,0 +1,8 @@
+"""Rules of mixers. Importing this registers them, in the order in which they are judged."""
+
+from __future__ import annotations
+
+from crossbreed.core.conformance.mixers import shapes, time  # noqa: F401
+from crossbreed.core.conformance.mixers.subject import MixerSubject
+
+SUBJECT = MixerSubject

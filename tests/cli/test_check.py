@@ -1,0 +1,91 @@
+"""``crossbreed check``: a table and an exit code for a plugin by name, by file and by distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+LEAKY = '''
+"""A channel mixer that subtracts the mean of the whole piece."""
+import torch
+from pydantic import BaseModel
+from crossbreed import Mixer, MixerCapabilities, MixerDescriptor, hookimpl
+from crossbreed.core.ledger import Cost
+
+
+class Config(BaseModel, extra="forbid"):
+    pass
+
+
+class Centred(Mixer, torch.nn.Module):
+    def __init__(self, config, build):
+        super().__init__()
+
+    def forward(self, x_BTD, context, state, read_BT=None):
+        return x_BTD - x_BTD.mean(1, keepdim=True), state
+
+    @staticmethod
+    def cost(config, d_model, shape, depths=1, parts=None):
+        return Cost()
+
+
+@hookimpl
+def register_mixers():
+    return [MixerDescriptor("centred", Centred, Config, MixerCapabilities("channel"), "Centres a piece.")]
+'''
+
+
+@pytest.fixture
+def leaky(tmp_path: Path) -> Path:
+    path = tmp_path / "leaky.py"
+    path.write_text(LEAKY)
+    return path
+
+
+def test_a_builtin_passes_by_name(cli: Cli) -> None:
+    result = cli("check", "swiglu", "--profile", "suite")
+    assert result.code == 0
+    assert "mixer swiglu from crossbreed" in result.out
+    assert "none of" in result.out
+    report = cli("check", "swiglu", "--profile", "suite", "--json").json("check")
+    assert report["passed"]
+    assert [plugin["name"] for plugin in report["plugins"]] == ["swiglu"]
+    assert {rule["rule"] for rule in report["plugins"][0]["rules"]} >= {"shapes", "causal"}
+
+
+def test_a_file_with_a_leak_fails_with_the_smallest_input_and_numbers(cli: Cli, leaky: Path) -> None:
+    result = cli("check", leaky, "--profile", "suite", "--json")
+    assert result.code == 1
+    report = result.json("check")
+    rules = {rule["rule"]: rule for rule in report["plugins"][0]["rules"]}
+    assert not report["passed"]
+    assert rules["shapes"]["status"] == "passed"
+    assert rules["causal"]["status"] == "failed"
+    assert rules["causal"]["sizes"] == {"prefix": 1}
+    assert rules["causal"]["numbers"]["change"] > 1000 * rules["causal"]["numbers"]["allowed"]
+    table = cli("check", leaky, "--profile", "suite")
+    assert table.code == 1
+    assert "No output depends on a later token." in table.out
+    assert "prefix 1" in table.out
+
+
+def test_a_plugin_of_a_file_given_beside_it_is_checked_by_name(cli: Cli, leaky: Path) -> None:
+    assert cli("check", "centred", "--plugin", leaky, "--profile", "suite").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["mamba3"], "unknown plugin, file or distribution 'mamba3'; did you mean 'mamba2'?"),
+        (["nowhere.py"], "plugin file 'nowhere.py' does not exist"),
+        (["swiglu", "--profile", "quick"], "'quick'"),
+    ],
+)
+def test_bad_input_is_exit_2(cli: Cli, arguments: list[str], sentence: str) -> None:
+    result = cli("check", *arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert sentence in result.err
