@@ -1,0 +1,98 @@
+"""The analytic ledger of random legal genomes against models that are really built and run.
+
+Every mixer, every router at each of its sites and every depth policy that is registered takes its turn among random others.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Host
+from crossbreed.core.ledger import Shape
+from crossbreed.core.model.language_model import LanguageModel
+from tests.support.forced import Forced
+from tests.support.random_genomes import genomes
+
+REGISTRY = Host.load(third_party=False)
+FEW, MANY = 2, 40
+TOKENS = (2, 17, 63, 65)
+
+WANTED = [{"mixer": name} for name in REGISTRY.names("mixer")]
+WANTED += [{"depth": name} for name in REGISTRY.names("depth")]
+WANTED += [
+    {"router": (name, site)}
+    for name in REGISTRY.names("router")
+    for site in REGISTRY.descriptor("router", name).capabilities.sites
+]
+IDS = ["-".join(x) if isinstance(x, tuple) else x for wanted in WANTED for x in wanted.values()]
+
+
+def examples(count: int) -> settings:
+    """The same examples each time; how many is what sets the two depths of this proof apart."""
+    checks = [HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=checks,
+    )
+
+
+def prove(genome: Architecture, tokens: int) -> None:
+    """Parameters, state bytes and executed FLOPs of one genome."""
+    costs = REGISTRY.factory("cost", "analytic")(None, REGISTRY)
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in LanguageModel(genome, REGISTRY).parameters())
+    forced = {rate: Forced(REGISTRY, genome, rate) for rate in (0.0, 0.5, 1.0)}
+    if not forced[0.5].choices:
+        del forced[0.0], forced[1.0]
+    model = forced[0.5].model.eval()
+    for length in (1, tokens + 9):
+        ledger = costs.estimate(genome, Shape(1, length))
+        assert ledger.parameters == parameters
+        tokens_BT = torch.zeros(1, length, dtype=torch.int64)
+        state = model.init_state(1, slots=length)
+        with torch.no_grad():
+            context = model.context(tokens_BT, state=state, labels_BT=tokens_BT)
+            _, state = model(tokens_BT, context, state)
+        assert state is not None
+        assert ledger.state_bytes == state.mixer_bytes()
+    for one in forced.values():
+        counted, ledger = one.train(tokens)
+        assert counted == pytest.approx(ledger.executed_training_flops_per_token, rel=0.01)
+        counted, ledger = one.decode(tokens)
+        assert counted == pytest.approx(ledger.executed_decode_flops_per_token, rel=0.01)
+        # A feedback router is evaluated segment by segment: one segment is one piece, and one token of a recurrence is a
+        # step, which is written element by element.
+        mode = one.model.mode
+        piece = mode.segment if mode is not None and mode.feedback else tokens
+        if piece > 1:
+            counted, ledger = one.prefill(piece)
+            assert counted == pytest.approx(ledger.executed_prefill_flops_per_token, rel=0.01)
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=IDS)
+def test_the_ledger_is_that_of_the_model(wanted: dict) -> None:
+    @examples(FEW)
+    @given(genomes(REGISTRY, **wanted), st.sampled_from(TOKENS))
+    def drawn(genome: Architecture, tokens: int) -> None:
+        prove(genome, tokens)
+
+    drawn()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", WANTED, ids=IDS)
+def test_the_ledger_is_that_of_many_models(wanted: dict) -> None:
+    @examples(MANY)
+    @given(genomes(REGISTRY, **wanted), st.sampled_from(TOKENS))
+    def drawn(genome: Architecture, tokens: int) -> None:
+        prove(genome, tokens)
+
+    drawn()
