@@ -16,7 +16,7 @@ from crossbreed.cli.front import front
 from crossbreed.cli.import_model import import_model
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
-from crossbreed.cli.options import examples
+from crossbreed.cli.options import Commands, examples
 from crossbreed.cli.plugins import plugins
 from crossbreed.cli.presets import presets
 from crossbreed.cli.routers import routers
@@ -25,7 +25,7 @@ from crossbreed.cli.show import show
 from crossbreed.cli.study import study
 from crossbreed.cli.tasks import tasks
 
-app = typer.Typer(
+app = Commands(
     name="crossbreed",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -22,11 +22,11 @@ def dashboard(
     debug: Debug = False,
 ) -> None:
     """Serve the dashboard on this machine's loopback. It reads the database and never writes; Ctrl-C ends it."""
-    registry_of(plugin)
+    trust = registry_of(plugin).trust
     # This process becomes the server, so that signals reach it. The URL may hold a password, and environments are
     # private where command lines are not.
     command = [sys.executable, "-m", "crossbreed.dashboard"]
     command += [] if port is None else ["--port", str(port)]
     command += ["--no-browser"] if no_browser else []
     sys.stdout.flush()
-    os.execve(sys.executable, command, {**os.environ, "CROSSBREED_DB": db})
+    os.execve(sys.executable, command, {**os.environ, **trust.environment(), "CROSSBREED_DB": db})

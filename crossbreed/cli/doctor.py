@@ -18,21 +18,15 @@ import typer
 from rich.markup import escape
 
 from crossbreed import __version__
+from crossbreed.cli.backends import KNOWN, needs
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json, size, table
+from crossbreed.core.contracts.capabilities import CUDA
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Registry
 
 State = Literal["ok", "absent", "broken"]
 LIBRARIES = ("torch", "ray", "optuna", "streamlit", "plotly", "sqlalchemy", "alembic", "pydantic", "pluggy")
-MODULES = {
-    "sdpa": "torch.nn.functional",
-    "flex": "torch.nn.attention.flex_attention",
-    "flash_attn": "flash_attn",
-    "fla": "fla",
-    "mamba_ssm": "mamba_ssm",
-}
-"""What must import for a mixer's backend to work; ``reference`` and a plugin's own backends need nothing that we know."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
 
@@ -142,14 +136,20 @@ def _devices() -> Iterator[Check]:
 def _backends(registry: Registry) -> Iterator[Check]:
     """Every backend that a registered mixer states, with the mixers that have it."""
     users: dict[str, list[str]] = {"reference": []}
+    modules: dict[str, str] = {}
     for mixer in registry.names("mixer"):
-        for backend in registry.descriptor("mixer", mixer).capabilities.backends:
+        able = registry.descriptor("mixer", mixer).capabilities
+        for backend in able.backends:
             users.setdefault(backend, []).append(mixer)
+            imported = [need for need in needs(able, backend) if need != CUDA]
+            modules |= {backend: imported[0]} if imported else {}
     for backend, mixers in users.items():
         check = Check("backend", backend, "ok", "", required=backend == "reference")
-        if backend in MODULES:
+        if backend in modules:
             fix = "pip install 'crossbreed[cuda]' (needs a CUDA device)"
-            check = _importable("backend", backend, MODULES[backend], fix)
+            if backend not in KNOWN:
+                fix = f"install {modules[backend].partition('.')[0]}, as the plugin's own pages say"
+            check = _importable("backend", backend, modules[backend], fix)
         found = f"{check.detail}; " if check.detail else ""
         yield replace(check, detail=f"{found}{', '.join(mixers) or 'no mixer'}")
 

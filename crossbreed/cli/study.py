@@ -9,14 +9,14 @@ import typer
 import yaml
 from rich.markup import escape
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, examples, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Commands, Db, Debug, Json, Plugins, examples, registry_of
 from crossbreed.cli.output import data_console, print_json, table
 
 if TYPE_CHECKING:
     from crossbreed.storage.repository import Repository
     from crossbreed.storage.rows import StudyRow
 
-study = typer.Typer(name="study", help="The studies of a database.", no_args_is_help=True)
+study = Commands(name="study", help="The studies of a database.", no_args_is_help=True)
 
 
 @study.command(

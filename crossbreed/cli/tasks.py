@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from crossbreed.cli.options import Debug, Json, Plugins, examples, registry_of
+from crossbreed.cli.options import Commands, Debug, Json, Plugins, examples, registry_of
 from crossbreed.cli.output import data_console, print_json, table
 from crossbreed.cli.settings import settings_of
 from crossbreed.core.host import Registry
 
-tasks = typer.Typer(name="tasks", help="What candidates are trained and judged on.", no_args_is_help=True)
+tasks = Commands(name="tasks", help="What candidates are trained and judged on.", no_args_is_help=True)
 
 
 @tasks.command("list", epilog=examples("crossbreed tasks list", "crossbreed tasks list --plugin my_task.py"))

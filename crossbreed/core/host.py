@@ -10,8 +10,9 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -31,6 +32,7 @@ from crossbreed.core.contracts.router import RouterDescriptor
 from crossbreed.core.contracts.space import SearchSpaceDescriptor
 from crossbreed.core.contracts.task import TaskDescriptor
 from crossbreed.core.errors import PluginError, UnknownName, nearest
+from crossbreed.core.trust import Trust
 
 HOOKS: dict[str, tuple[Kind, type]] = {
     "register_mixers": ("mixer", MixerDescriptor),
@@ -52,12 +54,17 @@ KIND_LABELS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Owner:
-    """Where a plugin came from. ``identity`` pins its content: distribution and version, or a file's SHA-256."""
+    """Where a plugin came from. ``identity`` pins its content: distribution and version, or a file's SHA-256.
+
+    ``distribution`` and ``version`` are those of an installed plugin, and empty for a file.
+    """
 
     name: str
     source: str
     identity: str
     builtin: bool = False
+    distribution: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,9 @@ class Registry:
     problems: list[Problem] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
     files: list[PluginFile] = field(default_factory=list)
+    trust: Trust = field(default_factory=Trust)
+    refused: list[Owner] = field(default_factory=list)
+    """Installed plugins that ``trust`` keeps out: none of their code ran."""
 
     def names(self, kind: Kind) -> list[str]:
         return sorted(self.entries[kind])
@@ -124,9 +134,10 @@ class Registry:
         try:
             return self.entries[kind][name]
         except KeyError:
-            hint = ""
-            if self.problems:
-                hint = " Some plugins failed to load; see `crossbreed plugins`."
+            hint = " Some plugins failed to load; see `crossbreed plugins`." if self.problems else ""
+            if self.refused:
+                out = ", ".join(dict.fromkeys(owner.source for owner in self.refused))
+                hint += f" Not loaded, because {self.trust.rule}: {out}."
             raise UnknownName(KIND_LABELS[kind], name, self.entries[kind], hint) from None
 
     def descriptor(self, kind: Kind, name: str) -> Any:
@@ -173,22 +184,35 @@ def import_late(factory: Any) -> Any:
 class Host:
     """Loads plugins into a registry. ``Host.load()`` is what every command calls first."""
 
-    def __init__(self) -> None:
+    def __init__(self, trust: Trust, trace: Callable[[str], None] | None) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(hookspecs)
-        self.registry = Registry()
+        self.registry = Registry(trust=trust)
+        if trace is not None:
+            self._manager.add_hookcall_monitoring(*_tracers(trace))
 
     @staticmethod
-    def load(plugins: Iterable[str | PluginFile] = (), *, third_party: bool = True) -> Registry:
-        """Built-ins, then installed plugins (unless ``third_party`` is False), then plugin files.
+    def load(
+        plugins: Iterable[str | PluginFile] = (),
+        *,
+        third_party: bool = True,
+        trust: Trust | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> Registry:
+        """Built-ins, then installed plugins as far as ``trust`` goes, then plugin files.
 
-        Raises PluginError for a plugin file that is missing, raises at import, or registers nothing right.
+        ``trust`` None takes that of the environment; ``third_party`` False keeps all installed plugins out. ``trace``
+        receives a line before and after each hook call. Raises PluginError for a plugin file that is missing, raises at
+        import, or registers nothing right, and ConfigError for an environment that cannot be read.
         """
-        host = Host()
+        trust = Trust.from_environment() if trust is None else trust
+        host = Host(trust if third_party else Trust(third_party=False), trace)
         for entry in _installed():
             owner = _owner(entry)
-            if third_party or owner.builtin:
+            if owner.builtin or host.registry.trust.permits(owner.distribution):
                 host._register_entry_point(entry, owner)
+            else:
+                host.registry.refused.append(owner)
         for item in plugins:
             host._register_file(item if isinstance(item, PluginFile) else PluginFile.read(item))
         return host.registry
@@ -236,7 +260,7 @@ class Host:
     def _call(self, plugin: Any, hook: str, expected: type, owner: Owner) -> list[Any]:
         others = [p for p in self._manager.get_plugins() if p is not plugin]
         caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
-        found = [d for result in caller() for d in (result if isinstance(result, list | tuple) else [result])]
+        found = [d for result in caller() for d in _listed(result)]
         for descriptor in found:
             if not isinstance(descriptor, expected):
                 raise PluginError(
@@ -279,9 +303,11 @@ def _is_builtin(entry: EntryPoint) -> bool:
 
 
 def _owner(entry: EntryPoint) -> Owner:
-    dist = entry.dist
-    label = f"{dist.name} {dist.version}" if dist is not None else entry.value
-    return Owner(entry.name, label, label, builtin=_is_builtin(entry))
+    if entry.dist is None:
+        return Owner(entry.name, entry.value, entry.value)
+    name, version = entry.dist.name, entry.dist.version
+    label = f"{name} {version}"
+    return Owner(entry.name, label, label, _is_builtin(entry), name, version)
 
 
 def _module_from_text(name: str, file: PluginFile) -> ModuleType:
@@ -312,6 +338,31 @@ def _check_hook_names(plugin: Any, owner: Owner) -> None:
             f"plugin {owner.name!r} registers nothing: decorate a function named one of "
             f"{', '.join(sorted(HOOKS))} with crossbreed.hookimpl"
         )
+
+
+def _tracers(trace: Callable[[str], None]) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Functions for pluggy to call before and after a hook; plugins that do not implement it are not mentioned."""
+    began: list[float] = []
+
+    def before(hook: str, implementations: Sequence[Any], arguments: Any) -> None:
+        for implementation in implementations:
+            trace(f"{hook}() of {implementation.plugin_name}")
+        began.append(time.perf_counter())
+
+    def after(outcome: Any, hook: str, implementations: Sequence[Any], arguments: Any) -> None:
+        took = f"{(time.perf_counter() - began.pop()) * 1e3:.2f} ms"
+        if outcome.exception is not None:
+            trace(f"{hook}() raised {type(outcome.exception).__name__} after {took}: {outcome.exception}")
+        elif implementations:
+            found = [d for result in outcome.get_result() for d in _listed(result)]
+            names = ", ".join(str(getattr(d, "name", d)) for d in found)
+            trace(f"{hook}() returned in {took}: {names or 'nothing'}")
+
+    return before, after
+
+
+def _listed(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, list | tuple) else [result]
 
 
 def _line_in(error: BaseException, path: str) -> str:

@@ -20,6 +20,9 @@ def test_every_command_has_help_with_an_example_and_takes_plugins(cli: Cli, comm
     assert f"crossbreed {' '.join(command)}" in result.out.split("Examples", 1)[1]
     assert "--plugin" in result.out
     assert "--debug" in result.out
+    assert "--no-third-party" in result.out
+    assert "--plugins-allow" in result.out
+    assert "--trace" in result.out
 
 
 def test_the_version_is_that_of_the_package(cli: Cli) -> None:

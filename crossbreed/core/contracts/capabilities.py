@@ -13,6 +13,9 @@ SiteKind = Literal["gate", "mode", "halt"]
 Execution = Literal["dense", "sparse"]
 """``dense``: computed for every token, then masked, charged at rate 1. ``sparse``: skipped work skips time."""
 
+CUDA = "cuda"
+"""Among a backend's needs: a CUDA device."""
+
 ALL_DENSE: Mapping[Phase, Execution] = {"train": "dense", "prefill": "dense", "decode": "dense"}
 
 
@@ -29,6 +32,7 @@ class MixerCapabilities:
     deterministic: equal inputs give equal bits on one device.
     execution:   per phase, whether unread tokens skip time.
     backends:    implementations it has; ``reference`` always exists and runs on a CPU.
+    backend_needs: modules that a backend imports and, as ``cuda``, a CUDA device, for backends of an unusual name.
     """
 
     axis: Axis
@@ -40,6 +44,7 @@ class MixerCapabilities:
     deterministic: bool = True
     execution: Mapping[Phase, Execution] = field(default_factory=lambda: dict(ALL_DENSE))
     backends: tuple[str, ...] = ("reference",)
+    backend_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import PluginFile
+from crossbreed.core.trust import Trust
 
 Phase = Literal["profile", "train", "evaluate"]
 WHOLE: tuple[Phase, ...] = ("profile", "train", "evaluate", "profile")
@@ -21,6 +22,7 @@ class Job:
     architecture: a genome's data; canonicalised by the worker. task: {name, params}. cost: {name, params}.
     recipe:       the study's ``train`` section. rungs: training tokens at the end of each rung to reach, from the first
                   one on; empty for all of the recipe's.
+    plugins:      the files named for the search; trust: which plugins installed where the worker runs may be loaded too.
     budget:       a budget with its reference values, or None. certificate: the nominal one it was accepted with.
     artefacts:    this run's own folder; a job for the same run finds its checkpoints there and goes on from them.
     phases:       done in this order. ``profile`` measures forced rates while training lies ahead, own decisions after it;
@@ -41,6 +43,7 @@ class Job:
     budget: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
     plugins: tuple[PluginFile, ...] = ()
+    trust: Trust = field(default_factory=Trust)
     cost: dict[str, Any] = field(default_factory=lambda: {"name": "analytic", "params": {}})
     device: str = "cpu"
     threads: int = 1

@@ -107,7 +107,7 @@ class _Trial:
     def __init__(self, job: Job, emit: Emit, stop: Stop) -> None:
         self.job, self.emit, self.stop = job, emit, stop
         self.folder = Path(job.artefacts)
-        self.registry = registry = Host.load(job.plugins)
+        self.registry = registry = Host.load(job.plugins, trust=job.trust)
         self.architecture = registry.canonical(
             genome.parse(genome.Architecture, job.architecture, "architecture")
         )

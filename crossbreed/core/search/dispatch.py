@@ -44,6 +44,7 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
         budget=setting.budget.model_dump(mode="json"),
         certificate=trial.certificate,
         plugins=tuple(setting.registry.files),
+        trust=setting.registry.trust,
         cost={"name": COST_MODEL, "params": {}},
         device=device,
         threads=file.search.threads,

@@ -1,0 +1,56 @@
+"""Which backends of mixers work here, found out without importing anything heavy, and why others do not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crossbreed.core.contracts.capabilities import CUDA, MixerCapabilities
+
+KNOWN: dict[str, tuple[str, ...]] = {
+    "sdpa": ("torch.nn.functional",),
+    "flex": ("torch.nn.attention.flex_attention",),
+    "flash_attn": ("flash_attn", CUDA),
+    "fla": ("fla", CUDA),
+    "mamba_ssm": ("mamba_ssm", CUDA),
+}
+"""What backends of a usual name need; a mixer's own ``backend_needs`` come first."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One backend of a mixer; ``missing`` says what it lacks here, and is empty where it works."""
+
+    name: str
+    missing: str
+
+
+def backends_of(capabilities: MixerCapabilities) -> Iterator[Backend]:
+    """All backends that a mixer states. Modules are looked for, not imported: ``crossbreed doctor`` imports them."""
+    for name in capabilities.backends:
+        yield Backend(name, _missing(needs(capabilities, name)))
+
+
+def needs(capabilities: MixerCapabilities, backend: str) -> tuple[str, ...]:
+    """Modules that a backend imports, and ``cuda`` where it needs a CUDA device."""
+    return tuple(capabilities.backend_needs.get(backend, KNOWN.get(backend, ())))
+
+
+def _missing(needed: Iterable[str]) -> str:
+    found = []
+    for need in needed:
+        if need == CUDA:
+            found += [] if _cuda_device() else ["no CUDA device"]
+        elif importlib.util.find_spec(need.partition(".")[0]) is None:
+            found.append(f"{need.partition('.')[0]} is not installed")
+    return ", ".join(found)
+
+
+def _cuda_device() -> bool:
+    """Whether the driver shows a device that is not hidden by ``CUDA_VISIBLE_DEVICES``."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1", "NoDevFiles"):
+        return False
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
