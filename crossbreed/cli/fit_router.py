@@ -137,8 +137,14 @@ def _report(
         "the stream of the run's own routers.",
     )
     for site in fitted.sites:
-        numbers = (site.rank_correlation, site.offset, site.native_rate, site.fitted_rate, site.agreement)
-        made.add_row(site.site, f"{site.mse:.2e}", *(f"{number:.3f}" for number in numbers))
+        shares = (site.native_rate, site.fitted_rate, site.agreement)
+        made.add_row(
+            site.site,
+            f"{site.mse:.2e}",
+            f"{site.rank_correlation:.3f}",
+            f"{site.offset:+.1e}",
+            *(f"{share:.3f}" for share in shares),
+        )
     console.print(made)
     console.print(
         f"Score on {fitted.fitted.rows} rows: {fitted.fitted.score:.4g}, with the run's own routers {fitted.native.score:.4g}."

@@ -188,7 +188,8 @@ def _points(detail: Detail) -> None:
     )
     st.caption(
         "`own` is the model at its own decisions, the only one on charts; `forced:r` runs a share r; "
-        "`schedule:...` switches the mode along the text."
+        "`schedule:...` switches the mode along the text; `fitted:...` decides by routers fitted after training, judged on "
+        "every second evaluation row."
     )
 
 

@@ -187,8 +187,9 @@ def test_scale_and_output_matrix_learn_from_fired_positions_alone(build, tokens)
     assert stack.mixers[0].projections.output.weight.grad.any()
 
 
-def test_a_training_pass_updates_first_and_thresholds_with_the_updated_statistics(build, tokens):
-    model = build(amor(**PUBLISHED))
+@pytest.mark.parametrize("momentum", [0.99, 0.3])
+def test_a_training_pass_updates_first_and_thresholds_with_the_updated_statistics(build, tokens, momentum):
+    model = build(amor(**{**PUBLISHED, "momentum": momentum}))
     seen = {}
     for site in model.routed_sites():
         site.register_forward_hook(
@@ -200,11 +201,14 @@ def test_a_training_pass_updates_first_and_thresholds_with_the_updated_statistic
     model.after_step()
     for site in model.routed_sites():
         h_BT, choice_BT = seen[site.name]
-        mu = 0.99 * 0.3 + 0.01 * h_BT.flatten().sort().values[(h_BT.numel() - 1) // 2].item()
-        sigma = 0.99 * 0.1 + 0.01 * h_BT.std(correction=1).item()
+        mu = momentum * 0.3 + (1 - momentum) * h_BT.flatten().sort().values[(h_BT.numel() - 1) // 2].item()
+        sigma = momentum * 0.1 + (1 - momentum) * h_BT.std(correction=1).item()
         assert site.router.mu.item() == pytest.approx(mu, abs=1e-7)
         assert site.router.sigma.item() == pytest.approx(sigma, abs=1e-7)
         assert torch.equal(choice_BT, (h_BT > mu + 0.2 * sigma).long())
+        if momentum < 0.9:
+            # Here it shows that the old threshold would have chosen otherwise.
+            assert not torch.equal(choice_BT, (h_BT > 0.3 + 0.2 * 0.1).long())
 
 
 def test_a_recomputed_pass_takes_the_same_decisions_and_commits_nothing(build, tokens):
