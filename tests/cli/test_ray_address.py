@@ -76,6 +76,9 @@ def test_an_existing_cluster_is_joined_and_left_running(cluster: str, tmp_path: 
     states = {c["state"] for c in first.json("search")["candidates"]}
     assert states == {"done"}
     assert _listens(int(cluster.rsplit(":", 1)[1]))
+    # Without an address a search starts a cluster of its own, although this one runs beside it.
+    alone = in_process("search", study, "--db", tmp_path / "alone.db", "--device", "cpu", cwd=tmp_path)
+    assert alone.code == 0, alone.err
     words = ("search", study, "--db", tmp_path / "other.db", "--ray-address", cluster, "--device", "cpu")
     refused = in_process(*words, cwd=tmp_path, environment={"RAY_AUTH_TOKEN": secrets.token_hex(32)})
     assert refused.code == 2

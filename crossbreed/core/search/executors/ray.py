@@ -108,7 +108,9 @@ class RayExecutor:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         quiet = {"logging_level": "error", "log_to_driver": False}
         if address is None:
+            # Said outright: left out, Ray would join whatever cluster it finds running on this machine.
             ray.init(
+                address="local",
                 num_cpus=self.slots * self.threads,
                 object_store_memory=SHARED_MEMORY,
                 include_dashboard=False,
