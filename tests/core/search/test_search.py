@@ -64,8 +64,11 @@ def test_a_users_router_is_searched_trained_timed_and_shown(tmp_path: Path) -> N
         # Routed candidates are timed under forced rates and at their own decisions.
         assert set(detail.runs[0].points) == {"own", "forced:0.22"}
         found = study.repository.analytics(detail.runs[0].run.id)
-        sites = found["decisions"].payload["sites"]
-        assert {site["site"]: site["shares"] for site in sites} == detail.runs[0].points["own"].rates
+        sites = {site["site"]: site["shares"] for site in found["decisions"].payload["sites"]}
+        rates = detail.runs[0].points["own"].rates
+        assert sites.keys() == rates.keys()
+        # The look after a run takes fewer rows than the evaluation did.
+        assert all(sites[name] == pytest.approx(rates[name], abs=0.1) for name in rates)
         assert detail.runs[0].run.identities["router:coin"].startswith("sha256:")
         assert [p.path for p in study.repository.plugin_files(study.row.id)] == [str(file)]
         with pytest.raises(ConfigError, match="start it from its study file"):
