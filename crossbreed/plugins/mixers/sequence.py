@@ -269,6 +269,10 @@ def _cost(p: Plan, d_model: int, shape: Shape, depths: int) -> Cost:
         state_traffic_bytes=2 * tail_bytes,
         kept_bytes=_kept(p, shape) + paid.kept_bytes if shape.phase == "train" else 0.0,
     )
+    if taps:
+        # The gradient of a convolution's input is taken where it was padded, too.
+        padding = 2.0 * p.written_width * taps * (taps - 1) / shape.tokens
+        write = write._replace(executed_training=write.executed_training + padding)
     for cost in own:
         write = write.plus(cost.write)
     own_read = query + (0 if once else common)

@@ -14,7 +14,7 @@ from crossbreed.core.genome import Architecture, Router
 from crossbreed.core.host import Host
 from crossbreed.core.ledger import Shape
 from crossbreed.core.model.language_model import LanguageModel
-from tests.support.forced import Forced
+from tests.support.forced import ROWS, Forced
 from tests.support.random_genomes import genomes
 
 REGISTRY = Host.load(third_party=False)
@@ -101,13 +101,23 @@ def prove(genome: Architecture, tokens: int) -> None:
                 assert counted == pytest.approx(ledger.executed_training_flops_per_token, rel=near)
         counted, ledger = one.decode(tokens)
         assert counted == pytest.approx(ledger.executed_decode_flops_per_token, rel=near)
-        # A feedback router is evaluated segment by segment: one segment is one piece, and one token of a recurrence is a
-        # step, which is written element by element.
-        mode = one.model.mode
-        piece = mode.segment if mode is not None and mode.feedback else tokens
-        if piece > 1:
+        piece = whole_piece(one, tokens)
+        if piece is not None:
             counted, ledger = one.prefill(piece)
             assert counted == pytest.approx(ledger.executed_prefill_flops_per_token, rel=near)
+
+
+def whole_piece(forced: Forced, tokens: int) -> int | None:
+    """Tokens of a prefill in one piece, or None where there is none to count.
+
+    A feedback router is evaluated segment by segment, so its piece is one segment. Where half of the decisions fall either
+    way, a piece holds every combination of them equally often, since the ledger multiplies their rates. One token of a
+    recurrence is a step, which is written element by element.
+    """
+    mode = forced.model.mode
+    if mode is not None and mode.feedback:
+        return mode.segment if mode.segment > 1 and forced.rate != 0.5 else None
+    return -(-tokens // ROWS) * ROWS if forced.rate == 0.5 else tokens
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=IDS)
