@@ -50,6 +50,7 @@ class Context:
     execution:     how a part that can skip unread tokens treats them outside training: ``sparse`` skips, ``dense``
                    computes and masks, ``auto`` skips where that is the faster. Results agree up to rounding.
     output_entropy: h_BTD -> H_BT, see ``entropy``.
+    output_measure: (h_BTD, measure) -> BT, see ``measure_output``.
     recorder:      statistics and losses of this forward pass.
     """
 
@@ -70,6 +71,7 @@ class Context:
     mode: Decision | None = None
     execution: ExecutionChoice = "auto"
     output_entropy: Callable[[Tensor], Tensor] | None = None
+    output_measure: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
     recorder: Recorder | None = None
 
     @property
@@ -121,6 +123,18 @@ class Context:
         if self.detailed:
             self.record(entropy_BT=entropy_BT)
         return entropy_BT
+
+    def measure_output(self, h_BTD: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
+        """BT: one number a token, made of the model's own next-token logits read from ``h``; without gradient.
+
+        ``measure`` maps logits (n, V) of any n tokens, in at least fp32, to n numbers, each from its own row; it is called in
+        pieces, so that B x T x V logits are never held. A router that reads it is charged the probe: 2 x d_model x vocab.
+        """
+        if self.output_measure is None:
+            raise RuntimeError(
+                f"no output head is bound at site {self.site!r}; measure_output() works inside a model only"
+            )
+        return self.output_measure(h_BTD, measure)
 
     def uniform(self, site: str, index_BT: Tensor) -> Tensor:
         """float64 uniforms in [0, 1): a hash of (seed, step, row, document, site, index).

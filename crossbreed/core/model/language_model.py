@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ from crossbreed.core.model.legality import check, mode_readers
 from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment_starts
 from crossbreed.core.model.stage import Stage
 from crossbreed.core.model.state import Carry, ModelState, fresh_positions
-from crossbreed.core.ops.entropy import linear_cross_entropy, normalised_entropy
+from crossbreed.core.ops.entropy import linear_cross_entropy, measured_output, normalised_entropy
 
 EMBEDDING_STD = 0.02
 
@@ -86,7 +86,7 @@ class LanguageModel(nn.Module):
         A feedback mode router (one that must see the model's output on earlier segments) is evaluated segment by segment.
         """
         if context.output_entropy is None:
-            context = context.at(output_entropy=self._output_entropy)
+            context = context.at(output_entropy=self._output_entropy, output_measure=self._output_measure)
         if self.mode is not None and self.mode.watches(context) and not context.training:
             return self._by_segments(tokens_BT, context, state)
         return self._piece(tokens_BT, context, state)
@@ -156,6 +156,7 @@ class LanguageModel(nn.Module):
             step=step,
             forced=forced or {},
             output_entropy=self._output_entropy,
+            output_measure=self._output_measure,
             recorder=recorder,
         )
 
@@ -235,6 +236,9 @@ class LanguageModel(nn.Module):
 
     def _output_entropy(self, h_BTD: Tensor) -> Tensor:
         return normalised_entropy(h_BTD, self.output_weight_VD)
+
+    def _output_measure(self, h_BTD: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
+        return measured_output(h_BTD, self.output_weight_VD, measure)
 
     def _piece(
         self, tokens_BT: Tensor, context: Context, state: ModelState | None

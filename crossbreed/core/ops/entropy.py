@@ -1,8 +1,9 @@
-"""What a model's output head says, in pieces over tokens: its entropy, and its cross-entropy against labels."""
+"""What a model's output head says, in pieces over tokens: any measure of it, its entropy, its loss against labels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,32 @@ from crossbreed.core.ops.chunks import compute_dtype
 
 PIECE_ELEMENTS = 1 << 22
 """Logits held at a time when no piece is given: 16 MiB in fp32."""
+
+
+def measured_output(
+    h_BTD: Tensor, weight_VD: Tensor, measure: Callable[[Tensor], Tensor], *, piece: int | None = None
+) -> Tensor:
+    """One number a token, made of the logits h weight^T by `measure`, without ever holding B x T x V of them.
+
+    Args:
+        h_BTD: hidden states as the output head reads them.
+        weight_VD: the output head.
+        measure: logits `(n, V)`, in fp32 (float64 for float64 inputs), to n numbers; a token's number from its row alone.
+        piece: tokens whose logits are held at a time; chosen to hold 4 million logits when None.
+
+    Returns:
+        `(B, T)` numbers, without gradient.
+
+    Raises:
+        ConfigError: a piece below 1.
+    """
+    piece = _piece(piece, weight_VD.shape[0])
+    with torch.no_grad():
+        found = [
+            measure(F.linear(h_nD, weight_VD).to(compute_dtype(h_BTD)))
+            for h_nD in h_BTD.flatten(0, 1).split(piece)
+        ]
+        return torch.cat(found).view(h_BTD.shape[:2])
 
 
 def normalised_entropy(h_BTD: Tensor, weight_VD: Tensor, *, piece: int | None = None) -> Tensor:
@@ -36,14 +63,12 @@ def normalised_entropy(h_BTD: Tensor, weight_VD: Tensor, *, piece: int | None = 
         raise ConfigError(
             f"the output head has {vocab} rows; normalised entropy needs a vocabulary of at least 2."
         )
-    piece = _piece(piece, vocab)
-    with torch.no_grad():
-        pieces = []
-        for h_nD in h_BTD.flatten(0, 1).split(piece):
-            p_nV = F.linear(h_nD, weight_VD).to(compute_dtype(h_BTD)).softmax(-1)
-            pieces.append(-(p_nV * (p_nV + 1e-10).log_()).sum(-1))
-        entropy_N = torch.cat(pieces).div_(math.log(vocab)).clamp_(0.0, 1.0)
-    return entropy_N.view(h_BTD.shape[:2])
+
+    def entropy(logits_nV: Tensor) -> Tensor:
+        p_nV = logits_nV.softmax(-1)
+        return -(p_nV * (p_nV + 1e-10).log_()).sum(-1)
+
+    return measured_output(h_BTD, weight_VD, entropy, piece=piece).div_(math.log(vocab)).clamp_(0.0, 1.0)
 
 
 def linear_cross_entropy(

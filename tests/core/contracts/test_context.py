@@ -47,6 +47,14 @@ def test_a_row_draws_the_same_alone_and_in_a_batch():
     assert torch.equal(together[2:], alone)
 
 
+def test_the_output_is_read_inside_a_model_only():
+    at = context().at(output_measure=lambda h_BTD, measure: measure(h_BTD.flatten(0, 1)).view(3, 64))
+    h_BTD = torch.rand(3, 64, 5)
+    assert torch.equal(at.measure_output(h_BTD, lambda logits_nV: logits_nV.amax(-1)), h_BTD.amax(-1))
+    with pytest.raises(RuntimeError, match=r"no output head is bound at site '0\.1\.gate'"):
+        context(site="0.1.gate").measure_output(h_BTD, lambda logits_nV: logits_nV.amax(-1))
+
+
 def test_slices_draw_the_same_as_the_whole():
     whole = context()
     piece = whole.slice(20, 41)

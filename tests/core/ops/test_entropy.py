@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.entropy import linear_cross_entropy, normalised_entropy
+from crossbreed.core.ops.entropy import linear_cross_entropy, measured_output, normalised_entropy
 
 
 class LargestTensor(TorchDispatchMode):
@@ -118,6 +118,23 @@ def test_the_logits_are_never_held_whole():
     with LargestTensor() as largest:
         linear_cross_entropy(h, weight, labels, piece=64)
     assert largest.elements == 6400
+
+
+def test_any_measure_of_the_logits_is_taken_in_pieces_without_gradient():
+    h, weight, _ = inputs(12, 9, 5)
+    h.requires_grad_()
+    asked: list[int] = []
+
+    def greatest(logits_nV):
+        asked.append(len(logits_nV))
+        return logits_nV.max(-1).values
+
+    found = measured_output(h.view(3, 4, 5), weight, greatest, piece=5)
+    assert torch.equal(found, (h.detach() @ weight.mT).max(-1).values.view(3, 4))
+    assert asked == [5, 5, 2]
+    assert not found.requires_grad
+    narrow = measured_output(h.bfloat16()[None], weight.bfloat16(), greatest)
+    assert narrow.dtype == torch.float32
 
 
 def test_bf16_losses_are_summed_in_fp32():

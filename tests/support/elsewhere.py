@@ -1,0 +1,87 @@
+"""A virtual environment as a third party's: it sees the test environment's packages, and has wheels of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class Elsewhere:
+    """Built in ``folder`` without a network. ``python`` and ``run`` are this environment's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        _call([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
+        self.python = folder / "venv" / "bin" / "python"
+        site = Path(self.output("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+        packages = sysconfig.get_path("purelib")
+        # addsitedir also follows the path files found there, such as that of an editable install.
+        (site / "test_environment.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+
+    def install(self, projects: Iterable[Path]) -> None:
+        """Build a wheel of each project, from a copy, and install it."""
+        sources, wheels = self.folder / "sources", self.folder / "wheels"
+        copies = [
+            shutil.copytree(
+                project,
+                sources / project.name,
+                ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
+            )
+            for project in projects
+        ]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+        quiet = ["--quiet", "--no-deps", "--no-index"]
+        _call(
+            [*pip, "wheel", *quiet, "--no-build-isolation", "-w", str(wheels), *map(str, copies)],
+            cwd=self.folder,
+        )
+        built = sorted(map(str, wheels.glob("*.whl")))
+        assert len(built) == len(copies)
+        _call([*pip, "--python", str(self.python), "install", *quiet, *built], cwd=self.folder)
+
+    def run(self, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """A Python process of this environment, whatever it ends with."""
+        return _run([str(self.python), *map(str, arguments)], cwd or self.folder)
+
+    def output(self, *arguments: object, cwd: Path | None = None) -> str:
+        """Standard output of a process that must succeed."""
+        done = self.run(*arguments, cwd=cwd)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def crossbreed(self, *arguments: object, cwd: Path | None = None) -> str:
+        """Standard output of a command that must succeed."""
+        return self.output("-m", "crossbreed", *arguments, cwd=cwd)
+
+    def listing(self) -> dict[str, dict[str, Any]]:
+        """What ``crossbreed plugins`` lists there, by name; nothing may be broken."""
+        found = json.loads(self.crossbreed("plugins", "--json"))
+        assert found["broken"] == []
+        return {item["name"]: item for item in found["plugins"]}
+
+    def test(self, folders: Iterable[Path], *arguments: str) -> str:
+        """Run pytest on folders of tests; all must pass and something must run."""
+        options = ["--import-mode=importlib", "-p", "no:cacheprovider", "-q", *arguments]
+        return self.output("-m", "pytest", *options, *folders)
+
+
+def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("CROSSBREED_", "PYTEST_"))
+    }
+    environment = {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "240"}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def _call(command: list[str], cwd: Path) -> None:
+    done = _run(command, cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
