@@ -152,8 +152,9 @@ def test_recurrences_count_pairs_inside_chunks_of_64() -> None:
 @pytest.mark.parametrize("key", ["mamba2", "gated_deltanet", "swiglu", "experts"])
 def test_linear_mixers_cost_the_same_at_any_length(key: str) -> None:
     short, long = (cost(*LARGE[key], Shape(1, tokens), 64) for tokens in (128, 4096))
-    assert short.write == long.write
-    assert short.reads == long.reads
+    # Algorithmic FLOPs; what is executed and kept differs by padding at the ends.
+    for one, other in zip((short.write, *short.reads), (long.write, *long.reads), strict=True):
+        assert one[:2] == other[:2]
 
 
 def test_attention_is_affine_in_the_length() -> None:
