@@ -9,6 +9,7 @@ import typer
 from crossbreed import __version__
 from crossbreed.cli.check import check
 from crossbreed.cli.compare import compare
+from crossbreed.cli.cost import cost
 from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
 from crossbreed.cli.fit_router import fit_router
@@ -68,6 +69,14 @@ app.command(
 )(show)
 app.command(
     epilog=examples(
+        "crossbreed cost amor-gdn-180m --at T=2048,B=1,dtype=bfloat16",
+        "crossbreed cost genome.yaml --at T=1024 --at T=32768 --phase decode",
+        "crossbreed cost genome.yaml --rates 0.1.gate=0.6,0.4 --json",
+        "crossbreed cost genome.yaml --model roofline --device 'NVIDIA H200'",
+    )
+)(cost)
+app.command(
+    epilog=examples(
         "crossbreed match genome.yaml --budget study.yaml",
         "crossbreed match 3f9a2c --budget budget.yaml --out matched.yaml",
         "crossbreed match amor-gdn-180m --budget budget.yaml --free d_model=512..1024:64 --solver descent",
@@ -114,6 +123,8 @@ app.command(
         "crossbreed dashboard", "crossbreed dashboard --db demo/crossbreed.db --port 8600 --no-browser"
     )
 )(dashboard)
-app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --json"))(doctor)
+app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --measure", "crossbreed doctor --json"))(
+    doctor
+)
 app.add_typer(tasks)
 app.add_typer(study)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -20,7 +20,7 @@ from rich.markup import escape
 from crossbreed import __version__
 from crossbreed.cli.backends import KNOWN, needs
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, print_json, size, table
+from crossbreed.cli.output import data_console, duration_s, print_json, si, size, table
 from crossbreed.core.contracts.capabilities import CUDA
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Registry
@@ -43,7 +43,20 @@ class Check:
     required: bool = False
 
 
-def doctor(db: Db = DEFAULT_DB, plugin: Plugins = None, json: Json = False, debug: Debug = False) -> None:
+def doctor(
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Also time this machine's devices (products by dtype, copies, launches) and keep the ceilings beside the "
+            "database, for the roofline cost model. Takes about a minute; leave the devices alone meanwhile.",
+        ),
+    ] = False,
+    db: Db = DEFAULT_DB,
+    plugin: Plugins = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Check devices, backends, libraries and services, and name the fix for each that does not work.
 
     Exit code 1 when something that every search needs is broken; optional parts may be absent.
@@ -57,6 +70,7 @@ def doctor(db: Db = DEFAULT_DB, plugin: Plugins = None, json: Json = False, debu
         *_programs(),
         *_plugins(registry),
         *_database(db),
+        *(_measured(db) if measure else ()),
     ]
     if json:
         print_json("doctor", {"checks": [asdict(check) for check in checks]})
@@ -131,6 +145,25 @@ def _devices() -> Iterator[Check]:
             yield Check("device", f"cuda:{index}", "broken", f"{detail}: {error}", fix)
         else:
             yield Check("device", f"cuda:{index}", "ok", detail)
+
+
+def _measured(db: str) -> Iterator[Check]:
+    """The ceilings of every device, measured now and kept."""
+    import torch
+
+    from crossbreed.core.lab import ceilings
+    from crossbreed.storage.locations import artefact_folder
+
+    file = ceilings.ceilings_file(artefact_folder(db))
+    names = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
+    for name in names:
+        found = ceilings.measure_ceilings(torch.device(name))
+        ceilings.store(file, found)
+        rates = ", ".join(
+            f"{si(rate)}FLOP/s in {dtype}" for dtype, rate in found["matrix_flops_per_s"].items()
+        )
+        detail = f"{found['name']}: {rates}; copies {si(found['copy_bytes_per_s'])}B/s; {duration_s(found['launch_s'])} a launch"
+        yield Check("device", f"{name} ceilings", "ok", f"{detail}; kept in {file}")
 
 
 def _backends(registry: Registry) -> Iterator[Check]:

@@ -98,6 +98,14 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{share:+.2%}"
 
 
+def duration_s(seconds: float) -> str:
+    """A short time with a decimal prefix: 0.00123 -> ``1.23 ms``."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= limit:
+            return f"{seconds / limit:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as people say them: 75 -> ``1 min 15 s``."""
     if seconds is None:

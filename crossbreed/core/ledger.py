@@ -103,6 +103,8 @@ class Part(NamedTuple):
 
     rates:        share of tokens that pay its reads in decode, one number a reader.
     weight_reads: weights that one pass over a piece reads, each once a run.
+    runs:         how often a pass runs it.
+    state_traffic_bytes_per_token: the state's share of the decode traffic; the rest are weights, read once for a batch.
     Other fields are those of the ledger; ``small_parameters``: see ``Cost``.
     """
 
@@ -122,6 +124,8 @@ class Part(NamedTuple):
     kept_bytes_per_token: float = 0.0
     state_bytes: float = 0.0
     small_parameters: int = 0
+    state_traffic_bytes_per_token: float = 0.0
+    runs: int = 1
 
 
 Section = tuple[str, tuple[Part, ...]]

@@ -80,6 +80,18 @@ class Queries(Trials, Runs):
             keys = {run.id: run.key for run in self.runs(study_id)} if points else {}
             return {keys[run_id]: list(found.values()) for run_id, found in sorted(points.items())}
 
+    def throughputs(self) -> list[tuple[Any, Any, MeasurementRow]]:
+        """(genome, realised rates, measurement) of every throughput of every study, for cost models to fit."""
+        rate = schema.Measurement.unit == "tokens/s"
+        query = select(schema.Architecture.genome, _Point.rates, *_MEASUREMENT).join_from(
+            schema.Measurement, _Point
+        )
+        query = query.join(_Run, _Point.run_id == _Run.id).join(_Trial, _Run.trial_id == _Trial.id)
+        query = query.join(schema.Architecture, _Trial.architecture_id == schema.Architecture.id).where(rate)
+        with self.database.reading() as session:
+            rows = _rows(session, query.order_by(schema.Measurement.id))
+            return [(genome, rates, MeasurementRow(*fields)) for genome, rates, *fields in rows]
+
     def trial_detail(self, study_id: int, number: int) -> TrialDetail:
         """One candidate in full: genome, ledger, certificate, and each run's rungs, points and artefacts."""
         with self.database.reading() as session:

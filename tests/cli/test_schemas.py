@@ -8,7 +8,7 @@ from pathlib import Path
 import crossbreed.cli
 from tests.cli.conftest import SCHEMAS
 
-FRAGMENTS = {"crossbreed/certificate/1", "crossbreed/candidates/1"}
+FRAGMENTS = {"crossbreed/certificate/1", "crossbreed/ledger/1", "crossbreed/candidates/1"}
 SOURCES = Path(crossbreed.cli.__file__).parent
 
 

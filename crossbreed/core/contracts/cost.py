@@ -29,7 +29,9 @@ class CostModel:
     ) -> Ledger:
         """The ledger at ``shape.batch`` x ``shape.tokens`` in ``shape.dtype`` (all phases; ``shape.phase`` is ignored).
 
-        ``device``: stored ceilings of a device, for models that predict time. ``rates`` (site -> share per choice) replace
+        ``device``: what models that predict time know of a device: its ``name``; its ceilings ``matrix_flops_per_s`` (by
+        dtype), ``copy_bytes_per_s`` and ``launch_s``; ``profiles`` measured on it. Their answer is in ``Ledger.prediction``,
+        in seconds; without what they need they raise ConfigError. ``rates`` (site -> share per choice) replace
         the routers' nominal ones, for realised ledgers.
         """
         raise NotImplementedError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from crossbreed.core.contracts.cost import CostModelDescriptor
 from crossbreed.core.contracts.hookspecs import hookimpl
@@ -14,6 +14,29 @@ class AnalyticConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class RooflineConfig(BaseModel):
+    """launches_per_run: operations that one run of a part launches; 16 is near a mixer's in eager PyTorch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    launches_per_run: int = Field(default=16, ge=0)
+
+
+class MeasuredConfig(BaseModel):
+    """Which profiles are fitted, and whether to answer outside their range.
+
+    policy:      execution policy of the profiles (``reference``, ``best`` or ``forced:...``).
+    compiled:    profiles of compiled models.
+    extrapolate: answer for architectures larger or smaller than every one that was profiled.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: str = "best"
+    compiled: bool = False
+    extrapolate: bool = False
+
+
 @hookimpl
 def register_cost_models() -> list[CostModelDescriptor]:
     return [
@@ -22,5 +45,19 @@ def register_cost_models() -> list[CostModelDescriptor]:
             factory="crossbreed.plugins.costs.analytic:Analytic",
             config=AnalyticConfig,
             summary="FLOPs, parameters and bytes counted from the genome by the ledger's conventions",
-        )
+        ),
+        CostModelDescriptor(
+            name="roofline",
+            factory="crossbreed.plugins.costs.roofline:Roofline",
+            config=RooflineConfig,
+            summary="the analytic ledger with seconds from a device's ceilings: arithmetic or memory, plus launches",
+            needs_device=True,
+        ),
+        CostModelDescriptor(
+            name="measured",
+            factory="crossbreed.plugins.costs.measured:Measured",
+            config=MeasuredConfig,
+            summary="the analytic ledger with seconds fitted to stored profiles, and the fit's held-out error",
+            needs_device=True,
+        ),
     ]

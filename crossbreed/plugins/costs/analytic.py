@@ -213,7 +213,8 @@ class Analytic(CostModel):
         costs, execution = self._mixer(sublayer, at.runs.depths, at.place)
         mode = self._modes(sublayer, block_site + name, len(costs[0].reads), at.mode)
         count, sets, cost = len(reached), at.runs.sets, costs[2]
-        flops, executed, kept, traffic = [0.0] * 3, [0.0] * 3, 0.0, 0.0
+        flops, executed = [0.0] * 3, [0.0] * 3
+        kept = weights = state_traffic = 0.0
         narrow = at.place.shape("decode").dtype_bytes
         for p, phase in enumerate(PHASES):
             # Every run is written in full; reads are paid by those who read, or by all where nothing is skipped.
@@ -233,7 +234,8 @@ class Analytic(CostModel):
                     flops[p] += work.forward * rate
                     executed[p] += work.executed_forward * rate
                 if phase == "decode":
-                    traffic += (work.weights * narrow + work.state_traffic_bytes) * rate
+                    weights += work.weights * rate
+                    state_traffic += work.state_traffic_bytes * rate
         decoded = sum(r[2] for r in reached)
         line = Part(
             name,
@@ -248,10 +250,12 @@ class Analytic(CostModel):
             executed[0],
             executed[1],
             executed[2],
-            traffic,
+            weights * narrow + state_traffic,
             kept,
             cost.state_bytes * count,
             cost.small_parameters * sets,
+            state_traffic,
+            count,
         )
         return Bill.of(line, cost.scratch_bytes * count)
 

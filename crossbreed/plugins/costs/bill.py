@@ -92,7 +92,7 @@ def norms(site: str, parameters: int, runs: int, sets: int, kept_bytes: float, p
     traffic = float(reads * place.shape("decode").dtype_bytes)
     line = Part(
         site, "norms", (1.0,), stored, stored, reads,
-        decode_traffic_bytes_per_token=traffic, kept_bytes_per_token=kept_bytes * runs, small_parameters=stored,
+        decode_traffic_bytes_per_token=traffic, kept_bytes_per_token=kept_bytes * runs, small_parameters=stored, runs=runs,
     )  # fmt: skip
     return Bill.of(line)
 
@@ -133,6 +133,8 @@ def router_bill(
         (write.weights * narrow + write.state_traffic_bytes) * count,
         costs[0].write.kept_bytes * count,
         costs[2].state_bytes * count,
+        state_traffic_bytes_per_token=write.state_traffic_bytes * count,
+        runs=count,
     )
     return Bill.of(line, rates=shares)
 

@@ -1,0 +1,103 @@
+"""A device's ceilings: how fast it multiplies, copies and launches. Measured once, kept in a file beside the database.
+
+The file maps device names to ceilings, so that one file serves several machines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.lab.environment import device_name
+from crossbreed.core.lab.profile import measure
+
+SIZES = {"cuda": 8192, "cpu": 1024}
+"""Rows of the square matrices that are multiplied."""
+COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
+LAUNCHES = 200
+"""Operations too small to take time of their own, timed together."""
+DTYPES = {"cuda": ("float32", "bfloat16", "float16"), "cpu": ("float32", "bfloat16", "float64")}
+FIELDS = ("matrix_flops_per_s", "copy_bytes_per_s", "launch_s")
+
+
+def measure_ceilings(device: torch.device) -> dict[str, Any]:
+    """``{name, matrix_flops_per_s: {dtype: rate}, copy_bytes_per_s, launch_s}``, medians after a stable warm-up.
+
+    Copied bytes count read and written. float32 products run at the precision that training uses.
+    """
+    kind = device.type
+    size = SIZES[kind]
+    synchronise = (lambda: torch.cuda.synchronize(device)) if kind == "cuda" else (lambda: None)
+
+    def seconds(call: Any) -> float:
+        return measure(call, synchronise=synchronise).median
+
+    rates = {}
+    with torch.inference_mode():
+        for dtype in DTYPES[kind]:
+            a, b = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
+            rates[dtype] = 2.0 * size**3 / seconds(lambda a=a, b=b: a @ b)
+        source = torch.ones(COPIED_BYTES[kind] // 4, device=device)
+        target = torch.empty_like(source)
+        bandwidth = 2.0 * COPIED_BYTES[kind] / seconds(lambda: target.copy_(source))
+        small = torch.zeros(1, device=device)
+
+        def launches() -> None:
+            for _ in range(LAUNCHES):
+                small.add_(1.0)
+
+        launch = seconds(launches) / LAUNCHES
+    return {
+        "name": device_name(device),
+        "matrix_flops_per_s": rates,
+        "copy_bytes_per_s": bandwidth,
+        "launch_s": launch,
+    }
+
+
+def ceilings_file(folder: Path) -> Path:
+    """Where the ceilings of a database's devices are kept: ``devices.json`` in its artefact folder."""
+    return folder / "devices.json"
+
+
+def store(file: Path, ceilings: dict[str, Any]) -> None:
+    """Add one device's ceilings to a file, replacing its earlier ones."""
+    known = read(file) if file.exists() else {}
+    known[str(ceilings["name"])] = {name: ceilings[name] for name in FIELDS}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+
+
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """Ceilings by device name. Raises ConfigError for a file that is missing or does not hold ceilings."""
+    try:
+        known = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no device was measured yet ({file} is missing); run `crossbreed doctor --measure`."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} is not a file of ceilings ({error}); measure the device again.") from error
+    for name, ceilings in known.items() if isinstance(known, dict) else [("", None)]:
+        if not (
+            isinstance(ceilings, dict) and all(field in ceilings for field in FIELDS) and _positive(ceilings)
+        ):
+            raise ConfigError(
+                f"{file} holds no ceilings for {name!r}; each device needs {', '.join(FIELDS)} above 0. Measure it again."
+            )
+    return {name: {"name": name, **ceilings} for name, ceilings in known.items()}
+
+
+def _positive(ceilings: dict[str, Any]) -> bool:
+    rates = ceilings["matrix_flops_per_s"]
+    numbers = (
+        [*rates.values(), ceilings["copy_bytes_per_s"], ceilings["launch_s"]]
+        if isinstance(rates, dict)
+        else []
+    )
+    return bool(numbers) and all(isinstance(n, int | float) and math.isfinite(n) and n > 0 for n in numbers)
