@@ -17,6 +17,7 @@ from crossbreed.cli.front import front
 from crossbreed.cli.import_model import import_model
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
+from crossbreed.cli.new import new
 from crossbreed.cli.options import Commands, examples
 from crossbreed.cli.plugins import plugins
 from crossbreed.cli.presets import presets
@@ -59,6 +60,12 @@ app.command(
     )
 )(check)
 app.command(epilog=examples("crossbreed presets", "crossbreed presets oryx --json"))(presets)
+app.command(
+    epilog=examples(
+        "crossbreed new router my_router",
+        "crossbreed new mixer my_mixer --package --out plugins",
+    )
+)(new)
 app.command(epilog=examples("crossbreed init", "crossbreed init studies/first.yaml"))(init)
 app.command(
     epilog=examples(
