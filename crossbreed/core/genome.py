@@ -52,8 +52,8 @@ class OutputScale(Gene):
     """
 
     kind: Literal["sigmoid_per_channel"] = "sigmoid_per_channel"
-    raw: float = 0.0
-    floor: float = -1.0
+    raw: float = Field(default=0.0, allow_inf_nan=False)
+    floor: float = Field(default=-1.0, allow_inf_nan=False)
 
 
 class Block(Gene):
@@ -139,16 +139,7 @@ class Architecture(Gene):
     @field_validator("stages")
     @classmethod
     def _modes_agree(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        lists = {
-            tuple(_reader_name(r) for r in sub.params.get("readers", ()))
-            for stage in stages
-            for block in stage.blocks
-            for sub in block.sublayers
-            if sub.params.get("readers")
-        }
-        if len(lists) > 1:
-            shown = "; ".join(", ".join(names) for names in sorted(lists))
-            raise ValueError(f"all multi-mixers must list the same readers in the same order, got {shown}")
+        check_readers(stages)
         return stages
 
     def sublayers(self) -> list[tuple[tuple[int, int, int], Sublayer]]:
@@ -169,6 +160,20 @@ class Architecture(Gene):
         block = block.model_copy(update={"sublayers": (*block.sublayers[:i], sub, *block.sublayers[i + 1 :])})
         stage = stage.model_copy(update={"blocks": (*stage.blocks[:b], block, *stage.blocks[b + 1 :])})
         return self.model_copy(update={"stages": (*self.stages[:s], stage, *self.stages[s + 1 :])})
+
+
+def check_readers(stages: tuple[Stage, ...]) -> None:
+    """Raise ConfigError unless all multi-mixers list the same readers in the same order, as far as they are written."""
+    lists = {
+        tuple(_reader_name(r) for r in sub.params.get("readers", ()))
+        for stage in stages
+        for block in stage.blocks
+        for sub in block.sublayers
+        if sub.params.get("readers")
+    }
+    if len(lists) > 1:
+        shown = "; ".join(", ".join(names) for names in sorted(lists))
+        raise ConfigError(f"all multi-mixers must list the same readers in the same order, got {shown}")
 
 
 def _reader_name(reader: Any) -> str:
@@ -223,9 +228,12 @@ def canonical(architecture: Architecture, resolve: Resolve) -> Architecture:
             }
         )
 
+    stages = tuple(map(stage, architecture.stages))
+    # Once more, since defaults may list readers too.
+    check_readers(stages)
     return architecture.model_copy(
         update={
-            "stages": tuple(map(stage, architecture.stages)),
+            "stages": stages,
             "mode_router": router(architecture.mode_router),
             "norm_eps": architecture.norm_eps if architecture.final_norm else NORM_EPS,
         }
@@ -253,6 +261,11 @@ def from_yaml(text: str, where: str = "genome") -> Architecture:
     return parse(Architecture, data, where)
 
 
+_SHOULD = "Input should be "
+_UNION_MEMBER = re.compile(r"(constrained-)?(int|float|str|bool)|(literal|tuple|list|dict)\[.*")
+"""What pydantic calls the members of a union in the place of an error, where only fields have a name for users."""
+
+
 def parse(cls: type[M], data: Any, where: str) -> M:
     """Validate ``data`` as ``cls``; on failure raise one ConfigError sentence per broken field.
 
@@ -271,6 +284,7 @@ def _sentences(cls: type[BaseModel], where: str, items: list[Any]) -> list[str]:
 
     A list whose items are wrong is not called too short as well.
     """
+    items = _without_members(items)
     unknown = [item for item in items if item["type"] == "extra_forbidden"]
     others = [
         item
@@ -280,6 +294,25 @@ def _sentences(cls: type[BaseModel], where: str, items: list[Any]) -> list[str]:
         and not (item["type"] == "too_short" and any(_inside(o["loc"], item["loc"]) for o in items))
     ]
     return [_sentence(cls, where, item) for item in (*unknown, *others)]
+
+
+def _without_members(items: list[Any]) -> list[Any]:
+    """Errors of a union's members as one: all that would have fitted, or what is wrong deeper inside one of them."""
+    at: dict[tuple[Any, ...], list[Any]] = {}
+    for item in items:
+        path = tuple(step for step in item["loc"] if not _UNION_MEMBER.fullmatch(str(step)))
+        at.setdefault(path, []).append(item)
+    found = []
+    for path, group in at.items():
+        if any(item["loc"] != path for item in group) and any(_inside(other, path) for other in at):
+            continue
+        if len(group) == 1 or not all(item["msg"].startswith(_SHOULD) for item in group):
+            found += [{**item, "loc": path} for item in group]
+        else:
+            # What pydantic adds after a comma is how it tried.
+            fitting = dict.fromkeys(item["msg"].removeprefix(_SHOULD).split(", ")[0] for item in group)
+            found.append({**group[0], "loc": path, "msg": _SHOULD + " or ".join(fitting)})
+    return found
 
 
 def _inside(deeper: tuple[Any, ...], path: tuple[Any, ...]) -> bool:

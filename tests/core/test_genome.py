@@ -89,6 +89,38 @@ def test_multi_mixers_must_agree_on_their_readers():
         )
 
 
+def test_readers_that_stand_in_a_default_must_agree_too(registry):
+    silent = {"sublayers": [{"mixer": "multi_mixer"}]}
+    other = {"sublayers": [{"mixer": "multi_mixer", "params": {"readers": ["attention", "mamba2"]}}]}
+    data = {"vocab": 4, "d_model": 8, "stages": [{"blocks": [silent, other]}]}
+    with pytest.raises(
+        ConfigError, match="same readers in the same order, got attention, mamba2; mamba2, attention"
+    ):
+        registry.canonical(genome.parse(Architecture, data, "genome"))
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"segment": 0}, "segment: Input should be greater than or equal to 1 or 'sequence', got 0."),
+        (
+            {"evaluate": "late"},
+            "evaluate: Input should be 'same' or a valid integer or a valid tuple, got 'late'.",
+        ),
+        ({"evaluate": [[0, -1]]}, "evaluate.0.1: Input should be greater than or equal to 0, got -1."),
+        (
+            {"segment": 1.5, "draws": "x"},
+            "segment: Input should be a valid integer or 'sequence', got 1.5.\n"
+            "router 'segment_random': draws: Input should be 'per_sequence' or 'per_batch', got 'x'.",
+        ),
+    ],
+)
+def test_a_setting_of_several_forms_is_refused_in_one_sentence_of_all_of_them(registry, params, said):
+    with pytest.raises(ConfigError) as caught:
+        registry.config("router", "segment_random", params)
+    assert str(caught.value) == f"router 'segment_random': {said}"
+
+
 def test_an_unknown_setting_of_a_plugin_names_the_nearest_right_one(registry):
     wrong = from_yaml(TWO_LAYERS.replace("heads", "haeds"))
     with pytest.raises(ConfigError, match="mixer 'attention': unknown key 'haeds'; did you mean 'heads'"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol
 
+from crossbreed.core.genome import Architecture
+
 Kind = Literal["mixer", "router", "depth", "cost", "task", "space"]
 
 
@@ -24,4 +26,8 @@ class Parts(Protocol):
 
     def factory(self, kind: Kind, name: str) -> Any:
         """The plugin's class, imported now if it was not yet."""
+        ...
+
+    def canonical(self, architecture: Architecture) -> Architecture:
+        """The one form of a genome, every default filled in. Raises ConfigError."""
         ...

@@ -43,7 +43,8 @@ class Loss:
 
 
 class LanguageModel(nn.Module):
-    """A genome as a module. Equal (architecture, seed) gives equal weights; the global generator is left untouched.
+    """A genome, in whatever form, as a module. Equal (architecture, seed) gives equal weights; the global generator is left
+    untouched.
 
     Raises ConfigError or MissingCapability before any weight is allocated when the genome is not legal.
     """
@@ -52,6 +53,7 @@ class LanguageModel(nn.Module):
         self, architecture: genome.Architecture, parts: Parts, *, seed: int = 0, backend: str = "auto"
     ) -> None:
         super().__init__()
+        architecture = parts.canonical(architecture)
         check(architecture, parts)
         self.architecture = architecture
         D, V = architecture.d_model, architecture.vocab

@@ -88,6 +88,7 @@ class EntropyGateConfig(ThresholdConfig):
 
     momentum:     of the running mu and sigma. 0.95, not the published 0.99: runs here last hundreds of steps, and 0.99
                   follows falling entropy 100 steps late, so that nothing would fire (amor.md section 10, point 4).
+                  1 keeps ``mu_init`` and ``sigma_init``: a threshold that no data moves, without ``warm_start``.
     warm_start:   the first step replaces mu and sigma instead of averaging with the starting values. A stated deviation:
                   the published gate starts at 0.3 against entropies near 1 and fires everywhere for about 200 steps.
                   With ``momentum: 0.99, warm_start: false`` the gate is the published one.
@@ -98,7 +99,7 @@ class EntropyGateConfig(ThresholdConfig):
     train_rate:   at mode, the share of segments that read with choice 1 in training; None: the nominal evaluation share.
     """
 
-    momentum: float = Field(default=0.95, ge=0, lt=1)
+    momentum: Share = 0.95
     warm_start: bool = True
     first_choice: int = Field(default=1, ge=0, le=1)
     train_rate: Share | None = None

@@ -36,7 +36,7 @@ CASES = [
     (lambda: gated("learned", target_rate=-0.1), ConfigError, r"target_rate: .* greater than or equal to 0, got -0.1"),
     (lambda: gated("entropy_gate", mu_init=2), ConfigError, r"mu_init: .* less than or equal to 1, got 2"),
     (lambda: moded(PAIR, "entropy_gate", train_rate=1.01), ConfigError, r"train_rate: .* got 1.01"),
-    (lambda: moded(PAIR, "segment_random", segment=0), ConfigError, r"segment.*greater than or equal to 1, got 0"),
+    (lambda: moded(PAIR, "segment_random", segment=0), ConfigError, r"segment: .* greater than or equal to 1 or 'sequence', got 0"),
     (lambda: moded(PAIR, "learned", segment=0), ConfigError, r"segment.*greater than or equal to 1, got 0"),
     (lambda: moded(PAIR, "segment_random", probability=[0.2, 0.3, 0.5]), ConfigError, r"for 3 choices, but the site has 2"),
     (lambda: moded(THREE, "segment_random"), ConfigError, r"probability 0.25 for 2 choices, but the site has 3"),
@@ -44,6 +44,7 @@ CASES = [
     (lambda: moded(PAIR, "segment_random", evaluate=2), ConfigError, r"takes choice 2 .* the site has choices 0 to 1"),
     (lambda: moded(multi("swiglu", "attention"), "learned"), MissingCapability, r"lists the reader 'swiglu', but that mixer offers no reader; these do: attention"),
     (lambda: moded(multi("mamba3", "attention"), "learned"), UnknownName, r"unknown mixer 'mamba3'; did you mean 'mamba2'"),
+    (lambda: architecture({"blocks": [block(ATTENTION, output_scale={"floor": float("nan")})]}), ConfigError, r"output_scale.floor: .* finite number, got nan"),
     (lambda: of("experts", experts=1, top_k=3), ConfigError, r"uses 2 routed experts, but there are only 1"),
     (lambda: of("experts", top_k=1), ConfigError, r"top_k \(1\) must exceed shared \(1\)"),
     (lambda: of("attention", head_size=7), ConfigError, r"rotary positions turn pairs: .*int\(7 x 1.0\) = 7"),
@@ -52,6 +53,15 @@ CASES = [
     (lambda: architecture({"blocks": [block(ATTENTION)], "depth": {"repeats": 0}}), ConfigError, r"^test genome: stages.0.depth.repeats: .* greater than or equal to 1, got 0.$"),
     (lambda: architecture({"blocks": [block(ATTENTION)], "halt": gate("learned")}), ConfigError, r"halt router 'learned' needs depth.repeats >= 2, got 1"),
 ]  # fmt: skip
+
+
+def test_defaults_are_filled_in_before_a_genome_is_judged(builtins):
+    model = LanguageModel(moded({"mixer": "multi_mixer", "params": {}}, "segment_random"), builtins)
+    assert model.sites()["mode"].names == ("mamba2", "attention")
+    blocks = [block(multi("attention", "mamba2")), block({"mixer": "multi_mixer"})]
+    unequal = architecture({"blocks": blocks}, mode_router=gate("segment_random"))
+    with pytest.raises(ConfigError, match="same readers in the same order"):
+        LanguageModel(unequal, builtins)
 
 
 @pytest.mark.parametrize(("genome", "error", "says"), CASES)

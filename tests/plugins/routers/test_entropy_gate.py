@@ -103,6 +103,15 @@ class TestGate:
         r.after_step([decision.statistics, some])
         assert r.mu.item() == pytest.approx(some["median"].item(), abs=1e-7)
 
+    def test_a_threshold_without_data_stays_at_its_starting_values(self):
+        r = router(momentum=1, warm_start=False, mu_init=0.5, sigma_init=0.25, kappa=1).double()
+        h_BT = noise(4, 9)
+        for _ in range(3):
+            decision, _ = r(entropies(h_BT), context(4, 9, phase="train"), None)
+            r.after_step([decision.statistics])
+            assert torch.equal(decision.choice_BT, (h_BT > 0.75).long())
+        assert (r.mu.item(), r.sigma.item()) == (0.5, 0.25)
+
     def test_one_counted_token_has_no_deviation(self):
         found = summary(torch.tensor([[0.4, 0.9]]), torch.tensor([[False, True]]))
         assert {k: v.item() for k, v in found.items()} == {
@@ -214,7 +223,7 @@ class TestGate:
     @pytest.mark.parametrize(
         "settings",
         [
-            {"momentum": 1.0},
+            {"momentum": 1.01},
             {"segment": 0},
             {"mu_init": 1.5},
             {"kappa": math.inf},
