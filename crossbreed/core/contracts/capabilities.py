@@ -30,6 +30,8 @@ class MixerCapabilities:
     packing:     it keeps documents packed into one row apart.
     causal:      no output depends on a later token.
     deterministic: equal inputs give equal bits on one device.
+    same_in_training: outputs in training equal those in evaluation; False with dropout, say.
+    gradient_steps: training steps within which every parameter has had a gradient, where every choice is taken.
     execution:   per phase, whether unread tokens skip time.
     backends:    implementations it has; ``reference`` always exists and runs on a CPU.
     backend_needs: modules that a backend imports and, as ``cuda``, a CUDA device, for backends of an unusual name.
@@ -42,6 +44,8 @@ class MixerCapabilities:
     packing: bool = True
     causal: bool = True
     deterministic: bool = True
+    same_in_training: bool = True
+    gradient_steps: int = 1
     execution: Mapping[Phase, Execution] = field(default_factory=lambda: dict(ALL_DENSE))
     backends: tuple[str, ...] = ("reference",)
     backend_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

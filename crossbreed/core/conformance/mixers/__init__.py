@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossbreed.core.conformance.mixers import shapes, time  # noqa: F401
+from crossbreed.core.conformance.mixers import shapes, time, rows, cost, reading, weights  # noqa: F401, I001
 from crossbreed.core.conformance.mixers.subject import MixerSubject
 
 SUBJECT = MixerSubject

@@ -21,6 +21,7 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import MixerBuild, State
 from crossbreed.core.contracts.router import Decision
 from crossbreed.core.errors import ConfigError, MissingCapability
+from crossbreed.core.ledger import Cost, Phase, Shape
 from crossbreed.core.model.legality import HEAD_SIZES
 
 D_MODEL = 16
@@ -41,6 +42,10 @@ class MixerSubject(Subject):
     """A registered mixer. Everything is drawn from fixed seeds; equal calls give equal results."""
 
     kind = "mixer"
+
+    @cached_property
+    def _allowed(self) -> dict[tuple[object, ...], float]:
+        return {}
 
     @property
     def able(self) -> MixerCapabilities:
@@ -117,6 +122,13 @@ class MixerSubject(Subject):
     def choices(self, settings: Mapping[str, Any]) -> int:
         """How many readers a mode chooses from."""
         return max(1, len(getattr(self.config(settings), "readers", None) or ()))
+
+    def cost(self, settings: Mapping[str, Any], phase: Phase, tokens: int, dtype: str = "") -> Cost:
+        """What the mixer says one depth costs, by default in the dtype that FLOPs are counted in."""
+        counted = "float32" if "float32" in self.able.dtypes else self.dtype
+        shape = Shape(2, tokens, dtype or counted, phase)
+        found: Cost = self.cls.cost(self.config(settings), D_MODEL, shape, DEPTHS, self.registry)
+        return found
 
     def input(self, rows: int, tokens: int, *, seed: int = 2, dtype: str = "") -> Tensor:
         """x_BTD of unit size, as a norm leaves it."""
@@ -203,21 +215,28 @@ class MixerSubject(Subject):
             after.append(new)
         return torch.cat(outputs, -1), states if self.scratch else after
 
-    def tolerance(self, mixer: Any, x_BTD: Tensor, at: Context) -> float:
-        """How far two correct ways of computing this output may differ.
+    def allowed(
+        self, settings: Mapping[str, Any], rows: int, tokens: int, *, backend: str = "auto", dtype: str = ""
+    ) -> float:
+        """How far two correct ways of computing an output of this size may differ.
 
-        Measured from unperturbed runs: the same input again, and with its last bits changed; so no correct mixer is accused
-        for being sensitive. Never less than what rounding explains.
+        Measured from unperturbed runs of mixers built alike: the same input again, and with its last bits changed; so no
+        correct mixer is accused for being sensitive. Never less than what rounding explains.
         """
-        eps = torch.finfo(x_BTD.dtype).eps
-        generator = torch.Generator().manual_seed(4)
-        bits = 1 + eps * torch.randn(x_BTD.shape, generator=generator, dtype=torch.float64)
-        with torch.no_grad():
-            first = self.run(mixer, x_BTD, at)[0]
-            others = [self.run(mixer, x, at)[0] for x in (x_BTD, (x_BTD * bits).to(x_BTD.dtype))]
-        noise = max(distance(first, other) for other in others)
-        name = str(x_BTD.dtype).removeprefix("torch.")
-        return max(NOISE * noise, FLOORS[name] * max(1.0, float(first.abs().max())))
+        key = (repr(settings), rows, tokens, backend, dtype)
+        if key not in self._allowed:
+            x, at = self.input(rows, tokens, dtype=dtype), self.context(settings, rows, tokens)
+            generator = torch.Generator().manual_seed(4)
+            bits = 1 + torch.finfo(x.dtype).eps * torch.randn(x.shape, generator=generator, dtype=torch.float64)
+            with torch.no_grad():
+                first, *others = (
+                    self.run(self.build(settings, backend=backend, dtype=dtype), y, at)[0]
+                    for y in (x, x, (x * bits).to(x.dtype))
+                )
+            noise = max(distance(first, other) for other in others)
+            rounding = FLOORS[dtype or self.dtype] * max(1.0, float(first.abs().max()))
+            self._allowed[key] = max(NOISE * noise, rounding)
+        return self._allowed[key]
 
 
 def _at_depth(x_BTD: Tensor, depth: int) -> Tensor:
@@ -254,7 +273,7 @@ def rows(at: Context, index: Sequence[int]) -> Context:
     )
 
 
-def seen(specs: Sequence[Any], state: State) -> dict[str, Any]:
+def structure(specs: Sequence[Any], state: State) -> dict[str, Any]:
     """Names, dtypes and sizes of a state's tensors, without the axis that grows."""
     growing = {spec.name: spec.shape.index("slots") + 1 for spec in specs if "slots" in spec.shape}
     found = {}

@@ -1,30 +1,29 @@
-"""Along time: nothing looks ahead, any split is the whole, a fresh state remembers nothing."""
+"""Along time: nothing looks ahead, a fresh state remembers nothing, any split is the whole."""
 
 from __future__ import annotations
+
+from itertools import accumulate, cycle, takewhile
 
 import torch
 
 from crossbreed.core.conformance.case import Case, Sizes
-from crossbreed.core.conformance.mixers.subject import MixerSubject, distance
+from crossbreed.core.conformance.mixers.subject import MixerSubject, distance, structure
 from crossbreed.core.conformance.rule import require, rule
 
 PREFIXES = (1, 3, 7, 15, 31, 32, 63)
 """Of 64 tokens: leaks that are aligned with blocks of 2 to 64 all show."""
 
 
-def _not_causal(subject: MixerSubject) -> str:
-    return "" if subject.able.causal else "it states that it is not causal"
-
-
 @rule(
     "mixer",
     "causal",
     says="No output depends on a later token.",
-    measured="Everything after the prefix is replaced, in training, prefill and with half of the tokens reading, by every "
-    "backend; outputs of the prefix may differ as much as those of unperturbed runs whose last bits differ.",
+    measured="Everything after the first 1, 3, 7, 15, 31, 32 or 63 of 64 tokens is replaced; in training, in prefill and with half of "
+    "the tokens reading, by every backend. Outputs of the prefix may differ as those of unperturbed runs do.",
     faults=("C1", "C4", "C5"),
-    sizes=Sizes({"prefix": PREFIXES}, {"prefix": (1, 15, 31, 32)}),
-    unless=_not_causal,
+    sizes=Sizes({"prefix": PREFIXES}, {"prefix": (1, 15, 32)}),
+    unless=lambda subject: "" if subject.able.causal else "it states that it is not causal",
+    after=("shapes",),
 )
 def causal(subject: MixerSubject, case: Case) -> None:
     tokens, prefix = 64, case["prefix"]
@@ -34,12 +33,13 @@ def causal(subject: MixerSubject, case: Case) -> None:
     at = subject.context(case.settings, 2, tokens)
     for backend in subject.backends(case.settings):
         mixer = subject.build(case.settings, backend=backend)
-        allowed = subject.tolerance(mixer, x, at)
+        allowed = subject.allowed(case.settings, 2, tokens, backend=backend)
         for name, here, read in (
             ("prefill", at, None),
             ("prefill, half of the tokens reading", at, some),
             ("training", at.at(phase="train"), None),
         ):
+            mixer.train(here.training)
             with torch.no_grad():
                 before, after = (subject.forward(mixer, y, here, read)[:, :prefix] for y in (x, changed))
             moved = distance(before, after)
@@ -49,3 +49,120 @@ def causal(subject: MixerSubject, case: Case) -> None:
                 change=moved,
                 allowed=allowed,
             )
+
+
+@rule(
+    "mixer",
+    "fresh-state",
+    says="A fresh state remembers nothing, and position 0 forgets what a used one holds.",
+    measured="A sequence after another one, with a new state and with the used one, against a mixer that has seen neither; also in pieces "
+    "of which the first is one token. Up to rounding.",
+    faults=("D6",),
+    sizes=Sizes({"tokens": (1, 2, 5, 12)}, {"tokens": (1, 12)}),
+    after=("shapes",),
+)
+def fresh_state(subject: MixerSubject, case: Case) -> None:
+    tokens = case["tokens"]
+    x, at = subject.input(2, tokens), subject.context(case.settings, 2, tokens)
+    earlier, before = subject.input(2, 17, seed=9), subject.context(case.settings, 2, 17)
+    allowed = subject.allowed(case.settings, 2, tokens)
+    with torch.no_grad():
+        alone, _ = subject.run(subject.build(case.settings), x, at)
+        mixer = subject.build(case.settings)
+        _, used = subject.run(mixer, earlier, before)
+        anew, _ = subject.run(mixer, x, at)
+        over, _ = subject.run(mixer, x, at, states=used)
+        _, used = subject.run(mixer, earlier, before)
+        by_step, _ = subject.run(mixer, x, at, cuts=[1] if tokens > 1 else [], states=used)
+    for y, name in (
+        (anew, "with a new state, the sequence before it still shows"),
+        (over, "from position 0 on, what the state held before still shows"),
+        (by_step, "after a first token decoded at position 0, what the state held before still shows"),
+    ):
+        moved = distance(alone, y)
+        require(moved <= allowed, name, change=moved, allowed=allowed)
+
+
+@rule(
+    "mixer",
+    "repeatable",
+    says="Equal inputs give equal bits, whatever the global generators hold.",
+    measured="Two runs of two mixers built alike, with torch's global generator at two seeds: equal exactly.",
+    sizes=Sizes({"tokens": (1, 5, 65)}, {"tokens": (65,)}),
+    unless=lambda subject: "" if subject.able.deterministic else "it states that it is not deterministic",
+    after=("fresh-state",),
+)
+def repeatable(subject: MixerSubject, case: Case) -> None:
+    x, at = subject.input(2, case["tokens"]), subject.context(case.settings, 2, case["tokens"])
+    found = []
+    for seed in (0, 1):
+        mixer = subject.build(case.settings)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            found.append(subject.run(mixer, x, at)[0])
+    require(torch.equal(*found), "two equal runs differ", change=distance(*found))
+
+
+@rule(
+    "mixer",
+    "splits",
+    says="Any split of a sequence gives the outputs of the whole: two pieces, ragged pieces, single steps, with gradients or without.",
+    measured="Splits at 1, 2, 3, 4, 7, 8, 63, 64, 65, ragged pieces and token by token, against the forward without a state; modes "
+    "are forced from the whole. Up to rounding.",
+    faults=("D1", "D2", "D3", "D5", "S6"),
+    sizes=Sizes(
+        {"tokens": (2, 3, 5, 9, 66, 130), "split": (1, 2, 3, 4, 7, 8, 63, 64, 65)},
+        {"tokens": (5, 66), "split": (1, 3, 64)},
+        lambda sizes: sizes["split"] < sizes["tokens"],
+    ),
+    unless=lambda subject: "" if subject.able.causal else "it states that it is not causal",
+    after=("causal", "fresh-state"),
+)
+def splits(subject: MixerSubject, case: Case) -> None:
+    tokens, split = case["tokens"], case["split"]
+    mixer, x = subject.build(case.settings), subject.input(2, tokens)
+    at = subject.context(case.settings, 2, tokens)
+    ways = {f"two pieces, {split} and {tokens - split}": [split]}
+    if split == 1:
+        ways["token by token"] = list(range(1, tokens))
+    if split == 3:
+        ways["pieces of 3, 1 and 8"] = list(takewhile(lambda at: at < tokens, accumulate(cycle((3, 1, 8)))))
+    allowed = subject.allowed(case.settings, 2, tokens)
+    for grad in (False, True) if split == 3 else (False,):
+        with torch.set_grad_enabled(grad):
+            whole = subject.forward(mixer, x, at)
+            for name, cuts in {"one piece with a state": [], **ways}.items():
+                moved = distance(whole, subject.run(mixer, x, at, cuts=cuts)[0])
+                require(moved <= allowed, f"{name}: not the outputs of the whole", change=moved, allowed=allowed)
+
+
+@rule(
+    "mixer",
+    "state-structure",
+    says="A state has the tensors of its specs, the same before, after prefill and after decode.",
+    measured="Names, dtypes and sizes (but along the axis that grows) of the state at the start, after a piece and after one token.",
+    faults=("D4",),
+    sizes=Sizes({"tokens": (2, 5, 65)}, {"tokens": (2, 65)}),
+    unless=lambda subject: "" if subject.build({}).state_specs() else "its default settings keep no state",
+    after=("shapes",),
+)
+def state_structure(subject: MixerSubject, case: Case) -> None:
+    tokens = case["tokens"]
+    mixer, x = subject.build(case.settings), subject.input(2, tokens)
+    at, specs = subject.context(case.settings, 2, tokens), mixer.state_specs()
+    start = subject.begin(mixer, x)
+    found = {"at the start": start[0]}
+    names = [spec.name for spec in specs]
+    require(list(start[0]) == names, f"a state has the tensors {list(start[0])}, its specs name {names}")
+    for spec in specs:
+        wanted = x.dtype if spec.dtype == "activation" else getattr(torch, spec.dtype)
+        require(start[0][spec.name].dtype == wanted, f"state {spec.name!r} is {start[0][spec.name].dtype}, not {wanted}")
+    if not subject.scratch:
+        with torch.no_grad():
+            _, prefilled = subject.run(mixer, x[:, :-1], at.slice(0, tokens - 1).at(phase="prefill"))
+            _, decoded = subject.run(mixer, x[:, -1:], at.slice(tokens - 1, tokens), states=prefilled)
+        found |= {"after a piece": prefilled[0], "after a decoded token": decoded[0]}
+    wanted = structure(specs, start[0])
+    for when, state in found.items():
+        now = structure(specs, state)
+        require(now == wanted, f"{when} a state is {now}, at the start it was {wanted}")
