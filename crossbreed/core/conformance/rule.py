@@ -69,14 +69,12 @@ def rule(
     unless: Callable[[Any], str] = lambda subject: "",
     after: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Case], None]], Callable[[Any, Case], None]]:
-    """Register the decorated check as a rule of a kind. Rules named in ``after`` must be registered before."""
+    """Register the decorated check as a rule of a kind. Names of a kind must differ."""
 
     def register(check: Callable[[Any, Case], None]) -> Callable[[Any, Case], None]:
         known = _RULES.setdefault(kind, {})
-        if name in known or not set(after) <= known.keys():
-            raise ValueError(
-                f"rule {name!r} of kind {kind!r} is a second one of its name, or stands before one of {after}"
-            )
+        if name in known:
+            raise ValueError(f"two rules of kind {kind!r} are named {name!r}")
         known[name] = Rule(kind, name, says, measured, check, faults, sizes or Sizes(), unless, after)
         return check
 
@@ -84,9 +82,19 @@ def rule(
 
 
 def rules_of(kind: Kind) -> tuple[Rule, ...]:
-    """All rules of a kind, in the order in which they are judged; raises ConfigError for a kind without any."""
+    """All rules of a kind, each after those that it comes after; raises ConfigError for a kind without any."""
     _home(kind)
-    return tuple(_RULES[kind].values())
+    known = _RULES[kind]
+    ordered: dict[str, Rule] = {}
+
+    def place(rule: Rule) -> None:
+        for name in rule.after:
+            place(known[name])
+        ordered.setdefault(rule.name, rule)
+
+    for rule in known.values():
+        place(rule)
+    return tuple(ordered.values())
 
 
 def subject_of(kind: Kind) -> type[Subject]:

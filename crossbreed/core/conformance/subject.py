@@ -25,7 +25,7 @@ class Profile:
     drawn: int
 
 
-PROFILES: dict[ProfileName, Profile] = {"suite": Profile("suite", 1), "full": Profile("full", 4)}
+PROFILES: dict[ProfileName, Profile] = {"suite": Profile("suite", 1), "full": Profile("full", 3)}
 
 
 class Subject:

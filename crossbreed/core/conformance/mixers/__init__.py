@@ -1,8 +1,8 @@
-"""Rules of mixers. Importing this registers them, in the order in which they are judged."""
+"""Rules of mixers. Importing this registers them."""
 
 from __future__ import annotations
 
-from crossbreed.core.conformance.mixers import shapes, time, rows, cost, reading, weights  # noqa: F401, I001
+from crossbreed.core.conformance.mixers import cost, reading, rows, shapes, time, weights  # noqa: F401
 from crossbreed.core.conformance.mixers.subject import MixerSubject
 
 SUBJECT = MixerSubject

@@ -23,7 +23,12 @@ from crossbreed.core.model.state import tensor_bytes
 def parameters(subject: MixerSubject, case: Case) -> None:
     built = sum(p.numel() for p in subject.bare(case.settings).parameters())
     cost = subject.cost(case.settings, "prefill", 64)
-    require(built == cost.parameters, "the cost counts other parameters than are built", built=built, cost=cost.parameters)
+    require(
+        built == cost.parameters,
+        "the cost counts other parameters than are built",
+        built=built,
+        cost=cost.parameters,
+    )
     for name in ("active_parameters", "small_parameters"):
         part = getattr(cost, name)
         require(0 <= part <= built, f"{name} are more than all or less than none", part=part, built=built)
@@ -37,7 +42,7 @@ def parameters(subject: MixerSubject, case: Case) -> None:
     "what lives for a pass against ``Cost.scratch_bytes``.",
     faults=("D10",),
     sizes=Sizes({"tokens": (1, 6, 64, 128)}, {"tokens": (1, 64)}),
-    after=("shapes",),
+    after=("shapes", "state-structure"),
 )
 def state_bytes(subject: MixerSubject, case: Case) -> None:
     tokens = case["tokens"]
@@ -52,7 +57,12 @@ def state_bytes(subject: MixerSubject, case: Case) -> None:
             with torch.no_grad():
                 _, states = subject.run(mixer, x, at, states=subject.begin(mixer, x, slots=tokens))
             measured, stated = sum(map(tensor_bytes, states[0].values())), cost.state_bytes
-        require(measured == stated, f"in {dtype} a state has other bytes than its cost states", measured=measured, cost=stated)
+        require(
+            measured == stated,
+            f"in {dtype} a state has other bytes than its cost states",
+            measured=measured,
+            cost=stated,
+        )
 
 
 @rule(

@@ -16,7 +16,13 @@ ROWS = 2
 
 
 def flops(
-    subject: MixerSubject, settings: Mapping[str, Any], phase: Phase, share: float, *, mode: int = 0, tokens: int = 64
+    subject: MixerSubject,
+    settings: Mapping[str, Any],
+    phase: Phase,
+    share: float,
+    *,
+    mode: int = 0,
+    tokens: int = 64,
 ) -> float:
     """FLOPs a token of one depth when that share of tokens reads, by one reader; in decode, of the token after the others.
 
@@ -25,15 +31,23 @@ def flops(
     dtype = "float32" if "float32" in subject.able.dtypes else subject.dtype
     mixer = subject.build(settings, dtype=dtype).train(phase == "train")
     x = subject.input(ROWS, tokens, dtype=dtype)
-    at = subject.context(settings, ROWS, tokens, phase=phase).at(mode=Decision(torch.full((ROWS, tokens), mode)))
+    at = subject.context(settings, ROWS, tokens, phase=phase).at(
+        mode=Decision(torch.full((ROWS, tokens), mode))
+    )
     step = round(1 / share) if share else tokens + 1
     read_BT = torch.arange(1, tokens + 1).expand(ROWS, tokens) % step == 0
     if phase == "decode":
         with torch.no_grad():
             states = subject.begin(mixer, x, slots=tokens)
-            _, states = subject.run(mixer, x[:, :-1], at.slice(0, tokens - 1).at(phase="prefill"), states=states)
+            _, states = subject.run(
+                mixer, x[:, :-1], at.slice(0, tokens - 1).at(phase="prefill"), states=states
+            )
             last, read = at.slice(tokens - 1, tokens), read_BT[:, -1:]
-            return _counted(lambda: subject.run(mixer, x[:, -1:], last, states=states, read_BT=read)) / ROWS / subject.depths
+            return (
+                _counted(lambda: subject.run(mixer, x[:, -1:], last, states=states, read_BT=read))
+                / ROWS
+                / subject.depths
+            )
     x.requires_grad_(phase == "train")
 
     def once() -> None:

@@ -35,7 +35,9 @@ def rows_apart(subject: MixerSubject, case: Case) -> None:
                 subject.run(mixer, other, at, cuts=cuts)[0],
             )
             moved = distance(y[order], turned)
-            require(moved <= allowed, "rows in another order have other outputs", change=moved, allowed=allowed)
+            require(
+                moved <= allowed, "rows in another order have other outputs", change=moved, allowed=allowed
+            )
             moved = distance(y[:1], beside[:1])
             require(moved <= allowed, "a row changes with the rows beside it", change=moved, allowed=allowed)
 
@@ -98,9 +100,11 @@ def _joined(at: Context, later: Context, row: int, a: int, b: int) -> Context:
     measured="Documents of 1 to 17 tokens packed into a row, whole and in pieces that cut them, against each alone; up to rounding.",
     faults=("D7",),
     sizes=Sizes({"padding": (1, 2, 3, 9)}, {"padding": (1, 9)}),
-    unless=lambda subject: ""
-    if subject.able.packing
-    else "it states packing=False: neither packed documents nor padding on the left are supported",
+    unless=lambda subject: (
+        ""
+        if subject.able.packing
+        else "it states packing=False: neither packed documents nor padding on the left are supported"
+    ),
     after=("rows", "splits"),
 )
 def documents(subject: MixerSubject, case: Case) -> None:

@@ -227,7 +227,9 @@ class MixerSubject(Subject):
         if key not in self._allowed:
             x, at = self.input(rows, tokens, dtype=dtype), self.context(settings, rows, tokens)
             generator = torch.Generator().manual_seed(4)
-            bits = 1 + torch.finfo(x.dtype).eps * torch.randn(x.shape, generator=generator, dtype=torch.float64)
+            bits = 1 + torch.finfo(x.dtype).eps * torch.randn(
+                x.shape, generator=generator, dtype=torch.float64
+            )
             with torch.no_grad():
                 first, *others = (
                     self.run(self.build(settings, backend=backend, dtype=dtype), y, at)[0]

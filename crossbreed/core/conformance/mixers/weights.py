@@ -19,17 +19,13 @@ from crossbreed.core.model.block import Block, ModelBuild
 LEARNING_RATE = 1e-2
 
 
-def _copies(subject: MixerSubject, case: Case) -> dict[str, Any]:
-    """A mixer that was built, copied, cast and put into a block, and the values it was built with."""
-    bare = subject.bare(case.settings)
-    before = {name: tensor.detach().clone() for name, tensor in bare.state_dict().items()}
-    cast = subject.bare(case.settings).double().float()
+def _copies(subject: MixerSubject, case: Case, bare: Any) -> dict[str, Any]:
+    """A bare mixer built again, copied, cast and put into a block."""
     return {
-        "": before,
         "a second build from the same seed": subject.bare(case.settings),
         "a deep copy": copy.deepcopy(bare),
         "a deep copy of a module that holds it": copy.deepcopy(nn.Sequential(bare))[0],
-        "a cast to float64 and back": cast,
+        "a cast to float64 and back": subject.bare(case.settings).double().float(),
         "evaluation and training again": subject.bare(case.settings).eval().train(),
         "a block": _block(subject, case).mixers[0],
     }
@@ -52,13 +48,17 @@ def _block(subject: MixerSubject, case: Case) -> Block:
     faults=("I1", "I2"),
 )
 def initial_values(subject: MixerSubject, case: Case) -> None:
-    copies = _copies(subject, case)
-    before = copies.pop("")
-    for how, mixer in copies.items():
+    bare = subject.bare(case.settings)
+    before = {name: tensor.detach().clone() for name, tensor in bare.state_dict().items()}
+    for how, mixer in _copies(subject, case, bare).items():
         after = mixer.state_dict()
         require(after.keys() == before.keys(), f"after {how} it has other tensors")
         for name, tensor in before.items():
-            require(torch.equal(after[name], tensor), f"after {how}, {name} has other values", change=distance(after[name], tensor))
+            require(
+                torch.equal(after[name], tensor),
+                f"after {how}, {name} has other values",
+                change=distance(after[name], tensor),
+            )
 
 
 @rule(
@@ -73,11 +73,12 @@ def marks(subject: MixerSubject, case: Case) -> None:
     bare = subject.bare(case.settings)
     names, wanted = dict(bare.named_parameters()), (bare.no_weight_decay(), bare.output_parameters())
     for kind, named in zip(("no_weight_decay", "output_parameters"), wanted, strict=True):
-        require(named <= names.keys(), f"{kind} names {sorted(named - names.keys())}, which are no parameters")
+        require(
+            named <= names.keys(), f"{kind} names {sorted(named - names.keys())}, which are no parameters"
+        )
     for name in wanted[1]:
         require(names[name].dim() >= 2, f"output parameter {name} is no matrix")
-    copies = _copies(subject, case)
-    del copies[""]
+    copies = _copies(subject, case, bare)
     with torch.device("meta"):
         copies["a build on the meta device"] = subject.bare(case.settings)
     for how, mixer in copies.items():
@@ -138,7 +139,7 @@ def outputs(subject: MixerSubject, case: Case) -> None:
     after=("shapes",),
 )
 def gradients(subject: MixerSubject, case: Case) -> None:
-    mixer = subject.build(case.settings, depths=subject.depths).train()
+    mixer = subject.bare(case.settings, depths=subject.depths).to(getattr(torch, subject.dtype)).train()
     choices = subject.choices(case.settings)
     missing = {"the input", *dict(mixer.named_parameters())}
     for step in range(subject.able.gradient_steps):
@@ -167,7 +168,7 @@ def gradients(subject: MixerSubject, case: Case) -> None:
     says="Training and evaluation compute the same outputs.",
     measured="The module in training mode in the training phase against evaluation in prefill, up to rounding.",
     unless=lambda subject: "" if subject.able.same_in_training else "it states same_in_training=False",
-    after=("repeatable",),
+    after=("repeatable", "causal"),
 )
 def same_in_training(subject: MixerSubject, case: Case) -> None:
     x, at = subject.input(2, 40), subject.context(case.settings, 2, 40)
@@ -176,7 +177,9 @@ def same_in_training(subject: MixerSubject, case: Case) -> None:
         evaluated = subject.forward(mixer, x, at)
         trained = subject.forward(mixer.train(), x, at.at(phase="train"))
     moved, allowed = distance(evaluated, trained), subject.allowed(case.settings, 2, 40)
-    require(moved <= allowed, "outputs in training differ from those in evaluation", change=moved, allowed=allowed)
+    require(
+        moved <= allowed, "outputs in training differ from those in evaluation", change=moved, allowed=allowed
+    )
 
 
 @rule(
@@ -193,10 +196,17 @@ def inputs_kept(subject: MixerSubject, case: Case) -> None:
     valid_BT = torch.arange(24) < torch.tensor([[24], [20]])
     with torch.no_grad():
         _, states = subject.run(mixer, x[:, :4], at.slice(0, 4), states=subject.begin(mixer, x, slots=24))
-    given: dict[str, Tensor] = {"the input": x, "read_BT": read_BT, "valid_BT": valid_BT, "positions_BT": at.positions_BT}
+    given: dict[str, Tensor] = {
+        "the input": x,
+        "read_BT": read_BT,
+        "valid_BT": valid_BT,
+        "positions_BT": at.positions_BT,
+    }
     given |= {f"state {name!r}": tensor for state in states for name, tensor in state.items()}
     before = {name: tensor.clone() for name, tensor in given.items()}
-    y, _ = subject.run(mixer, x[:, 4:], at.at(valid_BT=valid_BT).slice(4, 24), read_BT=read_BT[:, 4:], states=states)
+    y, _ = subject.run(
+        mixer, x[:, 4:], at.at(valid_BT=valid_BT).slice(4, 24), read_BT=read_BT[:, 4:], states=states
+    )
     if y.requires_grad:
         y.sum().backward()
     for name, tensor in given.items():
@@ -271,7 +281,9 @@ def _fingerprint(subject: MixerSubject, settings: dict[str, Any]) -> tuple[dict[
     measured="Outputs of 130 tokens, whole and in two pieces, of each backend that can be built here, with the same weights, in the narrowest "
     "precision that both run in; up to rounding.",
     faults=("N11",),
-    unless=lambda subject: "" if len(list(subject.backends({}))) > 1 else "no backend but the reference can run here",
+    unless=lambda subject: (
+        "" if len(list(subject.backends({}))) > 1 else "no backend but the reference can run here"
+    ),
     after=("splits",),
 )
 def backends(subject: MixerSubject, case: Case) -> None:
@@ -285,4 +297,9 @@ def backends(subject: MixerSubject, case: Case) -> None:
             other.load_state_dict(reference.state_dict())
             for cuts in ([], [65]):
                 moved = distance(wanted, subject.run(other, x, at, cuts=cuts)[0])
-                require(moved <= allowed, f"backend {backend} differs from the reference", change=moved, allowed=allowed)
+                require(
+                    moved <= allowed,
+                    f"backend {backend} differs from the reference",
+                    change=moved,
+                    allowed=allowed,
+                )
