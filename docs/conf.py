@@ -14,7 +14,7 @@ author = "The crossbreed founders"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build", "_generate", "_generated"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"

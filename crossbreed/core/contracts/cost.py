@@ -41,7 +41,14 @@ class CostModel:
 
 @dataclass(frozen=True)
 class CostModelDescriptor:
-    """How a cost model is offered to the host."""
+    """How a cost model is offered to the host.
+
+    name:     what genomes, studies and commands call it; unique among its kind.
+    factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
+    config:   a pydantic model of its settings, every one with a default; it should forbid unknown keys.
+    summary:  what it is in one line, for listings.
+    needs_device: whether it must be told of a device, because it predicts time.
+    """
 
     name: str
     factory: str | Callable[..., Any]

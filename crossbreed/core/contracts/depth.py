@@ -40,7 +40,15 @@ class DepthPolicy:
 
 @dataclass(frozen=True)
 class DepthPolicyDescriptor:
-    """How a depth policy is offered to the host. ``shares_weights``: repeats reuse one set of weights."""
+    """How a depth policy is offered to the host.
+
+    name:     what genomes, studies and commands call it; unique among its kind.
+    factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
+    config:   a pydantic model of its settings, every one with a default; it should forbid unknown keys.
+    summary:  what it is in one line, for listings.
+    shares_weights: whether repeats reuse one set of weights, so that they cost FLOPs and no parameters.
+    ranges:   settings that a search may draw, with their ranges.
+    """
 
     name: str
     factory: str | Callable[..., Any]

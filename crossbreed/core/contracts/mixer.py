@@ -130,6 +130,7 @@ class Reader:
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def state_specs(self) -> tuple[StateSpec, ...]:
+        """The tensors of this reader's state; empty for readers without one."""
         return ()
 
     def init_state(
@@ -140,9 +141,11 @@ class Reader:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> State:
+        """An empty state, as a mixer's."""
         return {}
 
     def no_weight_decay(self) -> frozenset[str]:
+        """Names of own parameters that weight decay must spare, beside all with fewer than two dimensions."""
         return frozenset()
 
     @staticmethod
@@ -177,11 +180,17 @@ class ReaderBuild:
 class MixerDescriptor:
     """How a mixer is offered to the host; importing it imports no torch.
 
-    factory: ``"module:Class"`` or a callable returning the class. ``reader``/``reader_config``: the same for its reader.
-    ranges:  params a search may draw, with their ranges.
-    free:    params a budget may move, with their legal grids (``Integers``). Dots lead into nested settings.
-    on_request: params a budget moves only where it names them, with their legal grids.
-    equal:   params that take another param's value while they are None, such as ``kv_heads`` that of ``heads``.
+    name:     what genomes, studies and commands call it; unique among its kind.
+    factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
+    config:   a pydantic model of its settings, every one with a default; it should forbid unknown keys.
+    capabilities: what it states it can do.
+    summary:  what it is in one line, for listings.
+    ranges:   settings that a search may draw, with their ranges.
+    free:     settings a budget may move, with their legal grids (``Integers``). Dots lead into nested settings.
+    on_request: settings a budget moves only where it names them, with their legal grids.
+    equal:    settings that take another one's value while they are None, such as ``kv_heads`` that of ``heads``.
+    reader:   as ``factory``, for the reader that a multi-mixer may hold in its place; None where there is none.
+    reader_config: as ``config``, for that reader.
     """
 
     name: str

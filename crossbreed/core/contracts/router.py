@@ -88,6 +88,7 @@ class Router:
         """Commit running statistics once per optimiser step, from those of all calls of the step."""
 
     def no_weight_decay(self) -> frozenset[str]:
+        """Names of own parameters that weight decay must spare, beside all with fewer than two dimensions."""
         return frozenset()
 
     def student(self) -> tuple[str, dict[str, Any]] | None:
@@ -138,7 +139,15 @@ class Router:
 
 @dataclass(frozen=True)
 class RouterDescriptor:
-    """How a router is offered to the host; importing it imports no torch. ``factory``: ``"module:Class"`` or the class."""
+    """How a router is offered to the host; importing it imports no torch.
+
+    name:     what genomes, studies and commands call it; unique among its kind.
+    factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
+    config:   a pydantic model of its settings, every one with a default; it should forbid unknown keys.
+    capabilities: what it states it can do.
+    summary:  what it is in one line, for listings.
+    ranges:   settings that a search may draw, with their ranges.
+    """
 
     name: str
     factory: str | Callable[..., Any]

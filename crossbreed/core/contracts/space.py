@@ -95,7 +95,14 @@ class SearchSpace:
 
 @dataclass(frozen=True)
 class SearchSpaceDescriptor:
-    """How a search space is offered to the host. ``factory`` is ``"module:Class"`` or a callable that imports late."""
+    """How a search space is offered to the host.
+
+    name:     what genomes, studies and commands call it; unique among its kind.
+    factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
+    config:   a pydantic model of its settings, every one with a default; it should forbid unknown keys.
+    summary:  what it is in one line, for listings.
+    ranges:   settings that conformance checks try, with their ranges; a study names its own.
+    """
 
     name: str
     factory: str | Callable[..., Any]

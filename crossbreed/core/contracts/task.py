@@ -84,6 +84,7 @@ class Task:
 
     @property
     def score(self) -> Score:
+        """What candidates are judged by."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
     @property
@@ -122,7 +123,14 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskDescriptor:
-    """How a task is offered to the host."""
+    """How a task is offered to the host.
+
+    name:     what genomes, studies and commands call it; unique among its kind.
+    factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
+    config:   a pydantic model of its settings, which should forbid unknown keys.
+    summary:  what it is in one line, for listings.
+    ranges:   settings that conformance checks try, with their ranges; a study names its own.
+    """
 
     name: str
     factory: str | Callable[..., Any]
