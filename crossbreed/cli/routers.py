@@ -21,7 +21,7 @@ def routers(
         str,
         typer.Option(
             metavar="POINT",
-            help="The operating point: own, forced:RATE or schedule:SWITCHES, see the study file.",
+            help="The operating point: own, forced:RATE or schedule:SWITCHES, see the study file; or fitted:ROUTERS.",
         ),
     ] = "own",
     rows: Annotated[
@@ -45,12 +45,11 @@ def routers(
 
     What is stored is shown; what is missing is found from the run's last checkpoint, and stored.
     """
-    from crossbreed.core.lab.operating_points import OperatingPoint
     from crossbreed.core.search import analysed
     from crossbreed.storage.repository import Repository
 
     registry = registry_of(plugin)
-    asked = OperatingPoint.parse(point)
+    asked = analysed.parse_point(point)
     with Repository.open(db, read_only=True) as repository:
         found = None if rows or switch is not None else analysed.stored(repository, run, asked)
         if found is not None:

@@ -155,6 +155,36 @@ def test_the_table_says_what_is_measured_and_a_second_fit_replaces_the_first(
         assert hashlib.sha256(content).hexdigest() == artefact.sha256
 
 
+def test_analytics_look_at_the_fitted_routers_and_anew_after_another_fit(
+    cli: Cli, trained: Path, key: str
+) -> None:
+    point = ("--point", "fitted:distilled", "--db", trained)
+    refused = cli("routers", key, *point)
+    assert refused.code == 2
+    assert (
+        f"unknown fitted operating point 'fitted:distilled'; known: none. `crossbreed fit-router {key}`"
+        in refused.err
+    )
+    for steps in (2, 40):
+        fitted = cli("fit-router", key, "--steps", steps, "--no-profile", "--db", trained, "--json")
+        found = cli("routers", key, *point, "--json").json("routers")
+        assert {site["router"] for site in found["decisions"]["sites"]} == {"distilled"}
+        assert found["agreement"]["flips"] == 0
+        with Repository.open(str(trained), read_only=True) as repository:
+            row = repository.run_by_key(key)
+            (detail,) = repository.trial_detail(row.study_id, row.number).runs
+            kinds = repository.analytics(row.id, "fitted:distilled")
+        assert found["realised"] == detail.points["fitted:distilled"].rates
+        assert kinds["decisions"].payload == found["decisions"]
+        again = cli("routers", key, *point)
+        assert again.err == "", "what was stored is shown"
+    model = artefacts(trained) / fitted.json("fit_router")["checkpoint"]
+    model.write_bytes(model.read_bytes()[:-1] + b"x")
+    changed = cli("routers", key, *point, "--rows", 4)
+    assert changed.code == 2
+    assert f"the model of {key} at fitted:distilled" in changed.err
+
+
 def test_an_interrupt_leaves_the_run_as_it_was(
     cli: Cli, trained: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from crossbreed.core.host import Registry
 from crossbreed.core.lab.analytics import VERSION, Subject, analyse, few_rows
 from crossbreed.core.lab.operating_points import OperatingPoint
 from crossbreed.core.model.legality import mode_readers
+from crossbreed.core.search import fitted
 from crossbreed.core.search.trained import load
 from crossbreed.storage import Repository
 
@@ -29,6 +30,11 @@ class RunAnalytics:
     rows: int
     kinds: dict[str, dict[str, Any]]
     realised: Rates = field(default_factory=dict)
+
+
+def parse_point(name: str) -> OperatingPoint:
+    """The operating point of that name; ``fitted:...`` is one too, at which another model decides for itself."""
+    return OperatingPoint(name) if name.startswith(fitted.PREFIX) else OperatingPoint.parse(name)
 
 
 def stored(repository: Repository, key: str, point: OperatingPoint) -> RunAnalytics | None:
@@ -63,14 +69,17 @@ def look(
     nothing in the model is routed.
     """
     run = load(repository, key, registry, device)
-    task, modes = run.setting.task, mode_readers(run.model.architecture)
+    model = run.model
+    if point.name.startswith(fitted.PREFIX):
+        model = fitted.load(repository, run, point.name, registry)
+    task, modes = run.setting.task, mode_readers(model.architecture)
     point.check(modes, task.length)
-    if not point.fits(routed=bool(run.model.sites()), modes=modes):
+    if not point.fits(routed=bool(model.sites()), modes=modes):
         raise ConfigError(
             f"operating point {point.name!r} says nothing about run {key}, which routes nothing."
         )
     subject = Subject(
-        run.model,
+        model,
         task,
         few_rows(task) if rows is None else rows,
         point=point,

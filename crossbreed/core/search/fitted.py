@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from crossbreed.core.budget.matcher import certify
-from crossbreed.core.errors import ConfigError, StorageError
-from crossbreed.core.genome import digest, to_yaml
+from crossbreed.core.errors import ConfigError, StorageError, UnknownName
+from crossbreed.core.genome import digest, from_yaml, to_yaml
+from crossbreed.core.host import Registry
 from crossbreed.core.lab import checkpoint
+from crossbreed.core.lab.analytics import VERSION
 from crossbreed.core.lab.fit_router import Fitted
 from crossbreed.core.lab.records import Profiled
-from crossbreed.core.search.trained import TrainedRun
+from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.search.trained import TrainedRun, check_file
 from crossbreed.storage import Repository
 
 PREFIX = "fitted:"
 """Of the operating points at which a run is used with fitted routers, followed by the routers' names."""
+GENOME = "genome.yaml"
 FINISHED = ("done", "off_budget")
 
 
@@ -48,7 +52,7 @@ def store(
     folder = run.folder / name.replace(":", "-")
     hash = digest(architecture)
     header = replace(run.header, architecture=hash, pending=[], metrics=fitted.fitted.metrics)
-    model_path, genome_path = folder / f"model{checkpoint.SUFFIX}", folder / "genome.yaml"
+    model_path, genome_path = folder / f"model{checkpoint.SUFFIX}", folder / GENOME
     checkpoint.write(repository.artefacts / model_path, fitted.model, None, header)
     (repository.artefacts / genome_path).write_text(to_yaml(architecture), encoding="utf-8")
     settings = {
@@ -75,6 +79,10 @@ def store(
             certificate=certify(architecture, run.setting.budget, cost_model, rates=rates),
             settings=settings,
         )
+        # What was found about an earlier fit is not about this one.
+        kept = kept and repository.record_analytics(
+            run.row.id, run.row.lease, name, {}, version=VERSION, tokens=run.header.tokens, rows=0
+        )
         if profiled is not None:
             kept = kept and repository.record_profile(run.row.id, run.row.lease, name, profiled.measurements)
         for kind, path in (("fitted model", model_path), ("genome", genome_path)):
@@ -82,6 +90,31 @@ def store(
         if not kept:
             raise StorageError(f"run {run.row.key} was taken up by somebody else; nothing was recorded.")
     return settings
+
+
+def load(repository: Repository, run: TrainedRun, name: str, registry: Registry) -> LanguageModel:
+    """The model kept as the run's operating point ``fitted:...``, on the run's device.
+
+    Raises UnknownName for a point that nobody made, ConfigError when its files are missing or changed.
+    """
+    (detail,) = [
+        d for d in repository.trial_detail(run.row.study_id, run.row.number).runs if d.run.id == run.row.id
+    ]
+    made = {point: row.settings for point, row in detail.points.items() if point.startswith(PREFIX)}
+    settings = made.get(name)
+    if settings is None:
+        hint = f" `crossbreed fit-router {run.row.key}` makes one."
+        raise UnknownName("fitted operating point", name, made, hint)
+    path = repository.artefacts / settings["checkpoint"]
+    genome_path = path.with_name(GENOME)
+    known = {artefact.path: artefact.sha256 for artefact in detail.artefacts}
+    for what, file in (("model", path), ("genome", genome_path)):
+        sha256 = known.get(file.relative_to(repository.artefacts).as_posix())
+        check_file(file, sha256, f"the {what} of {run.row.key} at {name}")
+    architecture = registry.canonical(from_yaml(genome_path.read_text(encoding="utf-8"), str(genome_path)))
+    model = LanguageModel(architecture, registry, seed=run.row.seed)
+    checkpoint.read(path, model, None, replace(run.header, architecture=settings["genome"]))
+    return model.to(run.model.embedding.weight.device).eval()
 
 
 def _record_file(repository: Repository, run: TrainedRun, kind: str, path: Path) -> bool:

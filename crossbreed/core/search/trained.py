@@ -55,7 +55,7 @@ def load(repository: Repository, key: str, registry: Registry, device: str = "cp
     if not rungs:
         raise ConfigError(f"run {key} is {row.state} and left no checkpoint; only a trained run can be used.")
     path = repository.artefacts / str(rungs[-1].checkpoint)
-    _check_file(path, rungs[-1].sha256, key)
+    check_file(path, rungs[-1].sha256, f"the checkpoint of run {key}")
     header = checkpoint.read_header(path)
     recipe = genome.parse(Recipe, header.recipe, f"recipe of run {key}")
     model = LanguageModel(architecture, registry, seed=row.seed).to(pick_device(device))
@@ -79,12 +79,13 @@ def _check_identities(row: RunRow, here: dict[str, str]) -> None:
             )
 
 
-def _check_file(path: Path, sha256: str | None, key: str) -> None:
+def check_file(path: Path, sha256: str | None, what: str) -> None:
+    """Raise ConfigError for a file that is missing, or not the one that was stored; ``what`` names it."""
     if not path.is_file():
-        raise ConfigError(f"the checkpoint of run {key} is missing: {str(path)!r} does not exist.")
+        raise ConfigError(f"{what} is missing: {str(path)!r} does not exist.")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 is not None and found != sha256:
         raise ConfigError(
-            f"the checkpoint of run {key}, {str(path)!r}, has SHA-256 {found[:12]}, but {sha256[:12]} was stored; it was changed."
+            f"{what}, {str(path)!r}, has SHA-256 {found[:12]}, but {sha256[:12]} was stored; it was changed."
         )
