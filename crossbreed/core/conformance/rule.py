@@ -14,7 +14,14 @@ from crossbreed.core.errors import ConfigError
 if TYPE_CHECKING:
     from crossbreed.core.conformance.subject import Subject
 
-HOMES: dict[Kind, str] = {"mixer": "crossbreed.core.conformance.mixers"}
+HOMES: dict[Kind, str] = {
+    "mixer": "crossbreed.core.conformance.mixers",
+    "router": "crossbreed.core.conformance.routers",
+    "depth": "crossbreed.core.conformance.depth",
+    "cost": "crossbreed.core.conformance.costs",
+    "task": "crossbreed.core.conformance.tasks",
+    "space": "crossbreed.core.conformance.spaces",
+}
 """The module of each kind: importing it registers the kind's rules, and ``SUBJECT`` in it is what they are given."""
 
 _RULES: dict[Kind, dict[str, Rule]] = {}

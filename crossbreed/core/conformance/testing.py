@@ -59,3 +59,33 @@ class MixerConformance(Conformance):
     """The rules of mixers."""
 
     kind = "mixer"
+
+
+class RouterConformance(Conformance):
+    """The rules of routers."""
+
+    kind = "router"
+
+
+class DepthPolicyConformance(Conformance):
+    """The rules of depth policies."""
+
+    kind = "depth"
+
+
+class CostModelConformance(Conformance):
+    """The rules of cost models."""
+
+    kind = "cost"
+
+
+class TaskConformance(Conformance):
+    """The rules of tasks."""
+
+    kind = "task"
+
+
+class SearchSpaceConformance(Conformance):
+    """The rules of search spaces."""
+
+    kind = "space"
