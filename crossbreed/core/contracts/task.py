@@ -129,7 +129,8 @@ class TaskDescriptor:
     factory:  ``"module:Class"``, the class, or a callable without arguments that imports late and returns it.
     config:   a pydantic model of its settings, which should forbid unknown keys.
     summary:  what it is in one line, for listings.
-    ranges:   settings that conformance checks try, with their ranges; a study names its own.
+    ranges:   settings that conformance checks try, with their ranges; others are tried near their values. A study names its own.
+    example:  settings under which it can be checked, where its defaults alone are not enough.
     """
 
     name: str
@@ -137,3 +138,4 @@ class TaskDescriptor:
     config: type[BaseModel]
     summary: str
     ranges: Mapping[str, Range] = field(default_factory=dict)
+    example: Mapping[str, Any] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.task import TaskDescriptor
 from crossbreed.plugins.tasks.configs import BytesConfig, RecallConfig
@@ -21,5 +23,7 @@ def register_tasks() -> list[TaskDescriptor]:
             factory="crossbreed.plugins.tasks.text_bytes:TextBytes",
             config=BytesConfig,
             summary="next-byte prediction on a text file or folder",
+            # Any text does: this package's longest module.
+            example={"path": str(Path(__file__).with_name("text_bytes.py"))},
         ),
     ]

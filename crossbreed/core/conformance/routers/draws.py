@@ -41,7 +41,7 @@ def _not_deterministic(subject: RouterSubject) -> str:
 def counter_hash(subject: RouterSubject, case: Case) -> None:
     for place in subject.places(case.settings):
         site = subject.site(case.settings, place)
-        for phase, run in _phases(subject):
+        for phase, run in _phases(subject).items():
             found = []
             for seed in (1, 2):
                 with torch.random.fork_rng(devices=[]):
@@ -110,13 +110,13 @@ def same_elsewhere(subject: RouterSubject, case: Case) -> None:
             f"a row that is resumed after {split} tokens goes on otherwise, at {place}",
             differing=count,
         )
-        for phase, run in _phases(subject):
+        for phase, run in _phases(subject).items():
             # Each from the checkpoint on, in an object of its own.
             count = differing(run(here), run(_rebuilt(subject, case, place, here)))
             require(count == 0, f"{phase} differs on another worker, at {place}", differing=count)
 
 
-def _phases(subject: RouterSubject) -> list[tuple[str, Callable[[RoutedSite], Tensor]]]:
+def _phases(subject: RouterSubject) -> dict[str, Callable[[RoutedSite], Tensor]]:
     def evaluation(site: RoutedSite) -> Tensor:
         at = subject.context(site, ROWS, TOKENS)
         return subject.decide(site, subject.text(ROWS, TOKENS), at, cuts=(13,))[0]
@@ -125,7 +125,8 @@ def _phases(subject: RouterSubject) -> list[tuple[str, Callable[[RoutedSite], Te
         at = subject.context(site, ROWS, TOKENS, phase="train", step=7)
         return subject.train(site, subject.text(ROWS, TOKENS), at)[0].choice_BT
 
-    return [("evaluation", evaluation)] + ([] if subject.able.fitted else [("training", training)])
+    phases: dict[str, Callable[[RoutedSite], Tensor]] = {"evaluation": evaluation}
+    return phases if subject.able.fitted else {**phases, "training": training}
 
 
 def _rebuilt(subject: RouterSubject, case: Case, place: Place, site: RoutedSite) -> RoutedSite:

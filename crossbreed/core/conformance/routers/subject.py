@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from crossbreed.core import genome
-from crossbreed.core.conformance.rule import require
+from crossbreed.core.conformance.rule import Broken
 from crossbreed.core.conformance.subject import Subject
 from crossbreed.core.contracts.capabilities import RouterCapabilities, SiteKind
 from crossbreed.core.contracts.context import Context, Recorder
@@ -191,8 +191,11 @@ class RouterSubject(Subject):
                 if b - a == 1:
                     piece = piece.at(phase="decode")
                 decision, after = site(h_BTD[:, a:b], piece, held)
-                require(after is not None, "a router that is given a state must return one")
-                held = site.observe(h_BTD[:, a:b], piece, after) if site.watches(piece) else after
+                if site.watches(piece):
+                    after = site.observe(h_BTD[:, a:b], piece, after)
+                if after is None:
+                    raise Broken("a router that is given a state must return one")
+                held = after
                 chosen.append(decision.choice_BT)
         return torch.cat(chosen, 1), held
 

@@ -1,0 +1,27 @@
+"""The built-in routers, depth policies, cost models, tasks and search spaces keep the rules of their kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from crossbreed.core.conformance.suite import check
+from crossbreed.core.contracts.parts import Kind
+from crossbreed.core.host import Host, Registry
+
+KINDS: tuple[Kind, ...] = ("router", "depth", "cost", "task", "space")
+PARTS = [(kind, name) for kind in KINDS for name in Host.load(third_party=False).names(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_a_builtin_keeps_the_rules(registry: Registry, kind: Kind, name: str) -> None:
+    report = check(registry, kind, name, "suite")
+    assert report.passed, "\n".join(f"{o.rule.name}: {o}" for o in report.failures)
+    assert any(outcome.status == "passed" for outcome in report.outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_a_builtin_keeps_the_rules_in_the_full_profile(registry: Registry, kind: Kind, name: str) -> None:
+    report = check(registry, kind, name, "full")
+    assert report.passed, "\n".join(f"{o.rule.name}: {o}" for o in report.failures)
+    assert report.seconds < 60
