@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossbreed.core.conformance.costs import agreement, laws, statement  # noqa: F401
+from crossbreed.core.conformance.costs import agreement, laws, predictions, statement  # noqa: F401
 from crossbreed.core.conformance.costs.subject import CostSubject
 
 SUBJECT = CostSubject

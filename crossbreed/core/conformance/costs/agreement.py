@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from crossbreed.core.conformance.case import Case, Sizes
-from crossbreed.core.conformance.costs.subject import EXECUTED, HALF, SAMPLES, CostSubject, forced
+from crossbreed.core.conformance.costs.models import SAMPLES, forced
+from crossbreed.core.conformance.costs.subject import EXECUTED, HALF, CostSubject
 from crossbreed.core.conformance.flop_count import count_flops
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.task import Batch
@@ -35,13 +36,13 @@ def parameters(subject: CostSubject, case: Case) -> None:
     "cost",
     "state-bytes",
     says="State bytes are those of the real state object after so many tokens.",
-    measured="A prefill of 16 and of 40 tokens by seven small models, in float32.",
+    measured="A prefill of 24 and of 40 tokens by seven small models, in float32.",
     faults=("D10",),
-    sizes=Sizes({"tokens": (16, 40)}),
+    sizes=Sizes({"tokens": (24, 40)}),
 )
 def state_bytes(subject: CostSubject, case: Case) -> None:
     for name, architecture in SAMPLES.items():
-        stated = subject.ledger(case.settings, architecture, shape={"tokens": case["tokens"]}).state_bytes
+        stated = subject.ledger(case.settings, architecture, tokens=case["tokens"]).state_bytes
         model, tokens = subject.built(architecture), _tokens(case["tokens"])
         with torch.no_grad():
             _, state = model(tokens, model.context(tokens), model.init_state(1))
@@ -59,16 +60,16 @@ def state_bytes(subject: CostSubject, case: Case) -> None:
     "cost",
     "executed-flops",
     says="Executed FLOPs per token are what PyTorch dispatches, a multiply-add being 2.",
-    measured="Training, prefill and decode of 32 tokens by seven small models, decisions forced to rates of one half, within 1 %.",
+    measured="Training, prefill and decode of 24 tokens by seven small models, decisions forced to rates of one half, within 1 %.",
     faults=("F1", "F2", "F4", "F5"),
-    sizes=Sizes({"tokens": (32,)}),
+    sizes=Sizes({"tokens": (24,)}),
 )
 def executed_flops(subject: CostSubject, case: Case) -> None:
     tokens = case["tokens"]
     for name, architecture in SAMPLES.items():
         nominal = subject.ledger(case.settings, architecture).rates
         ledger = subject.ledger(
-            case.settings, architecture, shape={"tokens": tokens}, rates=dict.fromkeys(nominal, HALF) or None
+            case.settings, architecture, tokens=tokens, rates=dict.fromkeys(nominal, HALF) or None
         )
         counted = zip(EXECUTED, _dispatched(subject, architecture, nominal, tokens), strict=True)
         for field, count in counted:

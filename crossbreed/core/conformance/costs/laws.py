@@ -9,7 +9,8 @@ from itertools import pairwise
 from crossbreed.core.conformance import probes
 from crossbreed.core.conformance.case import Case
 from crossbreed.core.conformance.costs import statement  # noqa: F401  (its rules stand before these)
-from crossbreed.core.conformance.costs.subject import BOTH, COUNTS, FLOPS, SIGN, CostSubject, layers
+from crossbreed.core.conformance.costs.models import BOTH, SIGN, layers
+from crossbreed.core.conformance.costs.subject import COUNTS, FLOPS, CostSubject
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.genome import Architecture, Router
 from crossbreed.core.ledger import Ledger
@@ -60,7 +61,7 @@ def monotone_size(subject: CostSubject, case: Case) -> None:
 )
 def monotone_length(subject: CostSubject, case: Case) -> None:
     def at(mixer: str) -> list[Ledger]:
-        return [subject.ledger(case.settings, layers(mixer), shape={"tokens": n}) for n in (8, 64, 512)]
+        return [subject.ledger(case.settings, layers(mixer), tokens=n) for n in (8, 64, 512)]
 
     looking, fading = at(probes.LOOKING), at(probes.FADING)
     _grow(looking, (*FLOPS, "state_bytes"), "a longer context that is looked back at")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 from crossbreed.core.conformance import probes
 from crossbreed.core.conformance.case import Case
 from crossbreed.core.conformance.costs import agreement  # noqa: F401  (its rules stand before these)
-from crossbreed.core.conformance.costs.subject import COUNTS, SAMPLES, CostSubject, layers
+from crossbreed.core.conformance.costs.models import SAMPLES, layers
+from crossbreed.core.conformance.costs.subject import COUNTS, CostSubject
 from crossbreed.core.conformance.rule import Broken, require, rule
 from crossbreed.core.conformance.stated import register_settings_rule
 from crossbreed.core.errors import ConfigError
@@ -22,14 +24,14 @@ register_settings_rule("cost")
     "cost",
     "complete",
     says="A ledger is of the shape it was asked for, every number in it is finite and not negative, and rates are distributions.",
-    measured="Seven small models at 1 x 1, 3 x 24 and 1 x 100 tokens; every routed site of the built model has rates.",
+    measured="Seven small models at 1 x 1 and 3 x 100 tokens; every routed site of the built model has rates.",
 )
 def complete(subject: CostSubject, case: Case) -> None:
     for name, architecture in SAMPLES.items():
         sites = set(subject.built(architecture).sites())
-        for batch, tokens in ((1, 1), (3, 24), (1, 100)):
-            asked = {"batch": batch, "tokens": tokens, "dtype": "bfloat16"}
-            ledger = subject.ledger(case.settings, architecture, shape=asked)
+        for batch, tokens in ((1, 1), (3, 100)):
+            asked: dict[str, Any] = {"batch": batch, "tokens": tokens, "dtype": "bfloat16"}
+            ledger = subject.ledger(case.settings, architecture, **asked)
             for field, wanted in asked.items():
                 found = getattr(ledger, field)
                 require(found == wanted, f"asked for {field} {wanted}, the ledger of {name!r} has {found}")
@@ -50,13 +52,14 @@ def complete(subject: CostSubject, case: Case) -> None:
     "cost",
     "units",
     says="Sizes are bytes and add up: weights are parameters times the bytes of the dtype, memory is weights and state.",
-    measured="In float64, float32 and bfloat16; active and non-embedding parameters are some of all.",
+    measured="Three small models in every dtype; active and non-embedding parameters are some of all.",
     after=("complete",),
 )
 def units(subject: CostSubject, case: Case) -> None:
-    for name, architecture in SAMPLES.items():
+    for name in ("untied", "layered", "recurrent"):
+        architecture = SAMPLES[name]
         for dtype, size in DTYPE_BYTES.items():
-            ledger = subject.ledger(case.settings, architecture, shape={"dtype": dtype})
+            ledger = subject.ledger(case.settings, architecture, dtype=dtype)
             weights = ledger.parameters * size
             require(
                 ledger.weight_bytes == weights,
@@ -80,15 +83,16 @@ def units(subject: CostSubject, case: Case) -> None:
     "cost",
     "per-token",
     says="What is said per token and per sequence does not depend on how many sequences there are.",
-    measured="Batches of 1 and 5 at the same length, exactly.",
+    measured="Three small models in batches of 1 and 5 at the same length, exactly.",
     faults=("F15",),
     after=("complete",),
 )
 def per_token(subject: CostSubject, case: Case) -> None:
     same = [name for name in COUNTS if name not in ("batch_state_bytes", "training_peak_bytes")]
-    for name, architecture in SAMPLES.items():
-        one = subject.ledger(case.settings, architecture, shape={"batch": 1})
-        five = subject.ledger(case.settings, architecture, shape={"batch": 5})
+    for name in ("two blocks", "recurrent", "halting"):
+        architecture = SAMPLES[name]
+        one = subject.ledger(case.settings, architecture, batch=1)
+        five = subject.ledger(case.settings, architecture, batch=5)
         for field in same:
             a, b = getattr(one, field), getattr(five, field)
             require(
@@ -107,19 +111,16 @@ def per_token(subject: CostSubject, case: Case) -> None:
     "cost",
     "repeatable",
     says="An estimate depends on its question alone, not on what was asked before.",
-    measured="All samples at three shapes by one cost model, forwards and backwards, against a fresh one each.",
+    measured="Three small models at three shapes by one cost model, forwards and backwards, against a fresh one each.",
     after=("complete",),
 )
 def repeatable(subject: CostSubject, case: Case) -> None:
     model = subject.model(case.settings)
-    shapes = [
-        Shape(tokens=tokens, dtype=dtype)
-        for tokens, dtype in ((24, "float32"), (25, "float32"), (24, "bfloat16"))
-    ]
-    asked = [(name, a, shape) for name, a in SAMPLES.items() for shape in shapes]
+    shapes = [Shape(tokens=24), Shape(tokens=25), Shape(tokens=24, dtype="bfloat16")]
+    asked = [(name, SAMPLES[name], shape) for name in ("untied", "recurrent", "gated") for shape in shapes]
     for name, architecture, shape in [*asked, *reversed(asked)]:
-        found = model.estimate(architecture, shape)
-        fresh = subject.model(case.settings).estimate(architecture, shape)
+        found = subject.ask(model, architecture, shape)
+        fresh = subject.ledger(case.settings, architecture, **shape._asdict())
         for field in (*COUNTS, "rates"):
             a, b = getattr(found, field), getattr(fresh, field)
             require(
@@ -163,7 +164,8 @@ def parts(subject: CostSubject, case: Case) -> None:
 @rule(
     "cost",
     "refusals",
-    says="What cannot be costed is refused by name: unknown parts, settings that do not exist, rates of no site.",
+    says="What cannot be costed is refused by name: unknown parts, settings that do not exist, rates of no site, a device that is "
+    "needed and missing.",
     measured="Each must be a ConfigError.",
     after=("complete",),
 )
@@ -182,6 +184,12 @@ def refusals(subject: CostSubject, case: Case) -> None:
         except ConfigError:
             continue
         raise Broken(f"{what} is costed without a word")
+    if subject.descriptor.needs_device:
+        try:
+            subject.model(case.settings).estimate(known, Shape(tokens=24))
+        except ConfigError:
+            return
+        raise Broken("it states that it needs a device, but answers without one")
 
 
 def _without_depth(site: str) -> str:

@@ -23,7 +23,7 @@ from crossbreed.core.contracts.router import Decision, RouterState
 from crossbreed.core.contracts.task import IGNORE
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.model.routing import RoutedSite, RouterSizes, segment_starts
-from crossbreed.core.ops.entropy import normalised_entropy
+from crossbreed.core.ops.entropy import measured_output, normalised_entropy
 
 D_MODEL, VOCAB = 16, 24
 SITES: dict[SiteKind, tuple[str, str]] = {
@@ -166,7 +166,8 @@ class RouterSubject(Subject):
             "seed": 11,
             "labels_BT": labels_BT,
             "loss_mask_BT": labels_BT != IGNORE if training and labels_BT is not None else None,
-            "output_entropy": entropy,
+            "output_entropy": lambda h_BTD: normalised_entropy(h_BTD, head(h_BTD)),
+            "output_measure": lambda h_BTD, measure: measured_output(h_BTD, head(h_BTD), measure),
         }
         return Context(**{**known, **fields})
 
@@ -229,11 +230,10 @@ class RouterSubject(Subject):
         return [start, *inner, stop]
 
 
-def entropy(h_BTD: Tensor) -> Tensor:
-    """Normalised entropy by a fixed output head."""
+def head(like: Tensor) -> Tensor:
+    """A fixed output head VD."""
     generator = torch.Generator().manual_seed(5)
-    head_VD = torch.randn(VOCAB, D_MODEL, generator=generator, dtype=torch.float64)
-    return normalised_entropy(h_BTD, head_VD.to(h_BTD.dtype))
+    return torch.randn(VOCAB, D_MODEL, generator=generator, dtype=torch.float64).to(like.dtype)
 
 
 def rows_of(at: Context, index: Sequence[int]) -> Context:
