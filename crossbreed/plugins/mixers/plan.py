@@ -194,6 +194,7 @@ def _(config: MultiMixerConfig, parts: Parts | None = None) -> Plan:
         norm_place=config.norm_place or "after_gate",
         rotary=None if config.rope == "none" else (config.rope_theta, config.rope_fraction),
         experts=config.projection_experts,
+        norm_eps=config.norm_eps,
     )
 
 

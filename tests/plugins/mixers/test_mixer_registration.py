@@ -72,6 +72,10 @@ def canonical(name: str, params: dict[str, Any]) -> str:
         ("multi_mixer", {}, {"readers": ["mamba2", {"name": "attention", "params": {"window": None}}]}),
         ("multi_mixer", {"style": "tm"}, {"kv_activation": "none", "norm": "full"}),
         ("multi_mixer", {"readers": ["gated_deltanet"]}, {"readers": ["gated_deltanet"], "style": "tg"}),
+        ("attention", {}, {"norm_eps": 1e-3}),
+        ("mamba2", {"norm": "none"}, {"norm": "none", "norm_eps": 1e-3}),
+        ("gated_deltanet", {"norm": "none"}, {"norm": "none", "norm_eps": 1e-3}),
+        ("multi_mixer", {"norm": "none"}, {"norm": "none", "norm_eps": 1e-3}),
     ],
 )
 def test_one_architecture_has_one_hash(name: str, first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -162,6 +166,7 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "q_activation": ["silu"],
         "rope": ["none", "attention"],
         "norm": ["head"],
+        "norm_eps": [1e-2],
         "gate": [False],
         "rope_theta": [100.0],
         "rope_fraction": [0.5],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from crossbreed.core.genome import NORM_EPS
 
 Activation = Literal["none", "silu"]
 Norm = Literal["none", "full", "head"]
@@ -79,3 +81,8 @@ def check_depth_encoding(name: str, size: int, encoding: DepthEncoding) -> None:
         raise ValueError(
             f"{name} must be a multiple of {multiple} for depth_encoding {encoding!r} ({parts}), got {size}"
         )
+
+
+def eps_of_a_norm(norm_eps: float, info: Any) -> float:
+    """A field validator: without a norm its epsilon says nothing, so that it is the default."""
+    return NORM_EPS if info.data.get("norm") == "none" else norm_eps

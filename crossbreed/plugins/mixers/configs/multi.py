@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from crossbreed.core.genome import NORM_EPS, Eps
 from crossbreed.plugins.mixers.configs.common import (
     Activation,
     Config,
@@ -14,6 +15,7 @@ from crossbreed.plugins.mixers.configs.common import (
     Rope,
     ShortConv,
     check_rotary,
+    eps_of_a_norm,
 )
 from crossbreed.plugins.mixers.configs.readers import DeltaSettings, SoftmaxSettings, SsdSettings
 from crossbreed.plugins.mixers.configs.routing import ProjectionSettings
@@ -94,6 +96,9 @@ class MultiMixerConfig(ProjectionSettings):
         default="after_gate",
         description="Whether the norm sees the gated output; by style. None without a norm or a gate.",
     )
+    norm_eps: Eps = Field(
+        default=NORM_EPS, description="Added to the mean square by the norm; as in the residual stream."
+    )
     gate: bool = Field(default=True, description="Multiply the output by SiLU of a projection, as in Oryx.")
     rope_theta: float = Field(default=10_000.0, gt=0, description="Base of the rotary angles.")
     rope_fraction: float = Field(default=1.0, gt=0, le=1, description="Share of each head that is rotated.")
@@ -110,6 +115,8 @@ class MultiMixerConfig(ProjectionSettings):
     short_conv: ShortConv | None = Field(
         default=ShortConv(), description="Width 4 on keys and values; Oryx never convolves queries."
     )
+
+    _eps = field_validator("norm_eps")(eps_of_a_norm)
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from crossbreed.plugins.mixers.configs.common import (
     Norm,
     check_divides,
     check_rotary,
+    eps_of_a_norm,
 )
 from crossbreed.plugins.mixers.configs.readers import DeltaSettings, SoftmaxSettings, SsdSettings
 from crossbreed.plugins.mixers.configs.routing import ProjectionSettings
@@ -50,6 +51,8 @@ class AttentionConfig(SoftmaxSettings, ProjectionSettings):
     short_conv: ActivatedConv | None = Field(
         default=None, description="A short convolution; off, since plain attention has none."
     )
+
+    _eps = field_validator("norm_eps")(eps_of_a_norm)
 
     @field_validator("kv_heads")
     @classmethod
@@ -88,6 +91,8 @@ class Mamba2Config(SsdSettings, ProjectionSettings):
         default=MambaConv(), description="Width 4 on x, B and C, then SiLU, as in Mamba-2."
     )
 
+    _eps = field_validator("norm_eps")(eps_of_a_norm)
+
     @model_validator(mode="after")
     def _legal(self) -> Mamba2Config:
         check_divides("groups", self.groups, "heads", self.heads)
@@ -114,6 +119,8 @@ class GatedDeltaNetConfig(DeltaSettings, ProjectionSettings):
     short_conv: DeltaConv | None = Field(
         default=DeltaConv(), description="Width 4 on queries, keys and values, then SiLU, as published."
     )
+
+    _eps = field_validator("norm_eps")(eps_of_a_norm)
 
     @field_validator("key_heads")
     @classmethod
