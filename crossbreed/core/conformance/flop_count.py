@@ -108,7 +108,7 @@ class _Counting(TorchDispatchMode):
     ) -> Any:
         kwargs, packet = kwargs or {}, getattr(func, "_overloadpacket", func)
         known = packet in self.formulas or packet in flop_registry
-        if not known and isinstance(func, torch._ops.OpOverload):
+        if not known and isinstance(func, torch._ops.OpOverload) and func.namespace != "prim":
             # Compound operations arrive whole in inference mode: their parts are counted instead.
             with self:
                 result = func.decompose(*args, **kwargs)

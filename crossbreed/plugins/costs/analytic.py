@@ -145,7 +145,7 @@ class Analytic(CostModel):
             state_bytes=bill.state_bytes,
             scratch_bytes=bill.scratch_bytes,
             memory_bytes=weight_bytes + bill.state_bytes,
-            training_peak_bytes=training_peak(bill, place.vocab * place.d_model, shape),
+            training_peak_bytes=training_peak(bill, place.vocab, place.d_model, shape),
             kept_bytes_per_token=bill.kept_bytes,
             decode_traffic_bytes_per_token=bill.traffic_bytes,
             rates=named,

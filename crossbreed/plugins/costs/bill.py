@@ -34,6 +34,7 @@ class Bill(NamedTuple):
     scratch_bytes: float = 0.0
     traffic_bytes: float = 0.0
     kept_bytes: float = 0.0
+    weight_reads: int = 0
     rates: dict[str, Shares] = {}  # noqa: RUF012 - never written to
     lines: tuple[Part, ...] = ()
 
@@ -42,7 +43,7 @@ class Bill(NamedTuple):
         """The bill of one line."""
         return Bill(
             line[6:9], line[9:12], line.parameters, line.active_parameters, line.state_bytes, scratch_bytes,
-            line.decode_traffic_bytes_per_token, line.kept_bytes_per_token, rates or {}, (line,),
+            line.decode_traffic_bytes_per_token, line.kept_bytes_per_token, line.weight_reads, rates or {}, (line,),
         )  # fmt: skip
 
 
@@ -142,7 +143,7 @@ def router_bill(
 def total(bills: Iterable[tuple[int, Bill]]) -> Bill:
     """The sum of bills, each taken so many times; lines and rates are those of bills taken once, in order."""
     t = p = d = et = ep = ed = state = scratch = traffic = kept = 0.0
-    parameters = active = 0
+    parameters = active = reads = 0
     rates: dict[str, Shares] = {}
     lines: list[Part] = []
     for n, bill in bills:
@@ -156,11 +157,12 @@ def total(bills: Iterable[tuple[int, Bill]]) -> Bill:
         scratch += n * bill.scratch_bytes
         traffic += n * bill.traffic_bytes
         kept += n * bill.kept_bytes
+        reads += n * bill.weight_reads
         if bill.rates:
             rates.update(bill.rates)
         lines += bill.lines
     return Bill(
-        (t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, kept, rates, tuple(lines)
+        (t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, kept, reads, rates, tuple(lines)
     )
 
 

@@ -3,7 +3,8 @@
 The lab trains with AdamW on float32 weights, in float32 or under bfloat16 autocast, and never recomputes. A step's peak is
 
     weights + two moments + max(start of the backward pass, end of it),
-    start: kept activations of all tokens, cast copies of the weights, the output head's gradient twice,
+    start: kept activations of all tokens, cast copies of the weights (a run's own each time), the output head's gradient
+           twice, and the logits that the loss is working on,
     end:   all gradients, and the embedding's once more while it is added.
 
 Between the two, activations go as gradients come. What a mixer needs for a moment inside its own backward pass is left out.
@@ -19,16 +20,18 @@ MOMENTS = 2
 """Numbers that AdamW keeps of each weight."""
 
 LOGITS = 1 << 22
-"""Logits that the loss holds at a time; it works in pieces (``core.ops.entropy``)."""
+"""Logits that the loss holds at a time, as such, widened, and as a gradient (``core.ops.entropy.PIECE_ELEMENTS``)."""
 
 
-def training_peak(bill: Bill, embedding: int, shape: Shape) -> float:
-    """Bytes at the peak of one step over ``shape.batch`` x ``shape.tokens``; ``embedding`` is V times D."""
+def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
+    """Bytes at the peak of one step over ``shape.batch`` x ``shape.tokens``."""
     wide, narrow = shape.wide_bytes, shape.dtype_bytes
     weights = bill.parameters * wide
-    copies = bill.parameters * narrow if narrow < wide else 0
-    start = shape.batch * shape.tokens * bill.kept_bytes + copies + 2 * embedding * wide
-    end = float(weights + embedding * wide)
+    tokens = shape.batch * shape.tokens
+    copies = bill.weight_reads * narrow if narrow < wide else 0
+    logits = min(LOGITS, tokens * vocab) * (narrow + 2 * wide)
+    start = tokens * bill.kept_bytes + copies + 2 * vocab * d_model * wide + logits
+    end = float(weights + vocab * d_model * wide)
     return weights * (1 + MOMENTS) + max(start, end)
 
 
