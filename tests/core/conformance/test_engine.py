@@ -103,6 +103,7 @@ def test_a_rule_is_not_judged_after_one_that_is_broken(
         "third": Rule("mixer", "third", "", "", fine, after=("second",)),
         "apart": Rule("mixer", "apart", "", "", fine),
     }
+    rules_of("mixer")  # Registered before they are replaced.
     monkeypatch.setitem(rule_module._RULES, "mixer", chain)
     assert judge(chain["third"], subject).why == "says nothing until 'first' holds"
     assert {name: outcome.status for name, outcome in subject.outcomes.items()}["first"] == "failed"
