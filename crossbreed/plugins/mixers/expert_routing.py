@@ -128,9 +128,9 @@ class ExpertRouter(nn.Module):
         inside = 0 if self.shared_scale_S is not None else s.shared
         gate_NJ = torch.cat((gate_NJ, gate_NJ.new_full((len(gate_NJ), inside), s.shared_score)), -1)
         if s.gate_norm != "none":
-            gate_NJ = gate_NJ / torch.linalg.vector_norm(
-                gate_NJ, 1 if s.gate_norm == "l1" else 2, -1, keepdim=True
-            )
+            norm_N1 = torch.linalg.vector_norm(gate_NJ, 1 if s.gate_norm == "l1" else 2, -1, keepdim=True)
+            # Where every score underflows the weights stay zero.
+            gate_NJ = gate_NJ / norm_N1.clamp(min=torch.finfo(gate_NJ.dtype).tiny)
         if self.shared_scale_S is None:
             return gate_NJ
         return torch.cat((gate_NJ, self.shared_scale_S.to(gate_NJ.dtype).expand(len(gate_NJ), -1)), -1)

@@ -244,3 +244,16 @@ def test_without_a_key_there_is_no_encoding() -> None:
     config = PARTS.config("mixer", "experts", {"router_key": None})
     assert config.depth_encoding == "none"
     assert PARTS.config("mixer", "experts", config.model_dump()) == config
+
+
+@pytest.mark.parametrize("gate_norm", ["l1", "l2"])
+def test_scores_that_all_underflow_weigh_nothing(gate_norm: str) -> None:
+    made = router(experts=4, top_k=2, shared=0, gate_norm=gate_norm, router_key=None).float()
+    with torch.no_grad():
+        made.key_ER.copy_(torch.ones_like(made.key_ER))
+    x = torch.full((3, D), -50.0, requires_grad=True)
+    weight_NJ = made(x, context(1, 3)).weight_NJ
+    weight_NJ.sum().backward()
+    assert not weight_NJ.any()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()

@@ -69,7 +69,7 @@ def state_bytes(subject: MixerSubject, case: Case) -> None:
     "mixer",
     "executed-flops",
     says="Its cost states the FLOPs that it executes.",
-    measured="Operations as PyTorch dispatches them for 64 tokens, with every token reading, by each reader, in training, prefill and "
+    measured="Operations as PyTorch dispatches them for 32, 64 and 100 tokens, with every token reading, by each reader, in training, prefill and "
     "decode, against ``executed_*`` within 1%; see ``flop_count``.",
     faults=("F1", "F9"),
     sizes=Sizes({"tokens": (32, 64, 100)}, {"tokens": (64,)}),

@@ -22,7 +22,7 @@ CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.05}
     "shapes",
     says="The output has the input's shape and dtype at any length, with one row and with several.",
     measured="Lengths 1, 2, 63, 64, 65 with 1 and 3 rows, with a state and without.",
-    faults=("S6", "S8"),
+    faults=("S6", "S8", "S10"),
     sizes=Sizes({"rows": (1, 3), "tokens": ODD}, {"rows": (1, 3), "tokens": (1, 65)}),
 )
 def shapes(subject: MixerSubject, case: Case) -> None:

@@ -105,7 +105,8 @@ class Ema(Mixer, nn.Module):
         """
         W, D = config.width, d_model
         if shape.phase == "decode":
-            seen = issued = 1.0
+            # One multiply-add a channel is work, but runs element by element: no product is issued for it.
+            seen, issued = 1.0, 0.0
         else:
             seen, issued = _seen(shape.tokens), _issued(shape.tokens)
         state_bytes = W * shape.wide_bytes
