@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from crossbreed.core.conformance import probes
 from crossbreed.core.conformance.case import Case
 from crossbreed.core.conformance.costs import statement  # noqa: F401  (its rules stand before these)
-from crossbreed.core.conformance.costs.models import BOTH, SIGN, layers
+from crossbreed.core.conformance.costs.models import BOTH, SAMPLES, SIGN, layers
 from crossbreed.core.conformance.costs.subject import COUNTS, FLOPS, CostSubject
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.genome import Architecture, Router
@@ -113,6 +114,46 @@ def conditional_work(subject: CostSubject, case: Case) -> None:
     ]
     require(not any(ledger.realised for ledger in nominal), "nominal rates are called realised")
     _grow(nominal, FLOPS, "a higher nominal rate of the dearer choice")
+
+
+@rule(
+    "cost",
+    "parts",
+    says="The lines of a ledger add up to its totals, and stand at sites that exist.",
+    measured="Parameters, state, all FLOPs and traffic of the lines against the totals, within 1e-9.",
+    after=(
+        "complete",
+        "executed-flops",
+        "parameters",
+        "state-bytes",
+        "per-token",
+        "monotone-length",
+        "conditional-work",
+    ),
+)
+def parts(subject: CostSubject, case: Case) -> None:
+    sums = (
+        "parameters",
+        "active_parameters",
+        "state_bytes",
+        *(f for f in COUNTS if f.endswith("flops_per_token")),
+    )
+    for name, architecture in SAMPLES.items():
+        ledger = subject.ledger(case.settings, architecture)
+        lines = ledger.parts
+        twice = [site for site, count in Counter(line.site for line in lines).items() if count > 1]
+        require(not twice, f"the ledger of {name!r} has several lines at {twice}")
+        for field in sums:
+            if field == "recompute_flops_per_token":
+                continue
+            total, whole = math.fsum(getattr(line, field) for line in lines), getattr(ledger, field)
+            close = math.isclose(total, whole, rel_tol=1e-9, abs_tol=1e-9)
+            require(
+                close,
+                f"the lines of {name!r} add up to {total:g} {field}, not to {whole:g}",
+                lines=total,
+                whole=whole,
+            )
 
 
 def _rise(ledgers: Sequence[Ledger], fields: Sequence[str], what: str) -> None:

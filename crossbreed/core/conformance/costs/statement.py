@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 from crossbreed.core.conformance import probes
@@ -126,38 +125,6 @@ def repeatable(subject: CostSubject, case: Case) -> None:
             require(
                 a == b,
                 f"{field} of {name!r} at {shape.tokens} tokens is {a} after other questions, {b} before",
-            )
-
-
-@rule(
-    "cost",
-    "parts",
-    says="The lines of a ledger add up to its totals, and stand at sites that exist.",
-    measured="Parameters, state, all FLOPs and traffic of the lines against the totals, within 1e-9.",
-    after=("complete", "executed-flops", "parameters", "state-bytes"),
-)
-def parts(subject: CostSubject, case: Case) -> None:
-    sums = (
-        "parameters",
-        "active_parameters",
-        "state_bytes",
-        *(f for f in COUNTS if f.endswith("flops_per_token")),
-    )
-    for name, architecture in SAMPLES.items():
-        ledger = subject.ledger(case.settings, architecture)
-        lines = ledger.parts
-        twice = [site for site, count in Counter(line.site for line in lines).items() if count > 1]
-        require(not twice, f"the ledger of {name!r} has several lines at {twice}")
-        for field in sums:
-            if field == "recompute_flops_per_token":
-                continue
-            total, whole = math.fsum(getattr(line, field) for line in lines), getattr(ledger, field)
-            close = math.isclose(total, whole, rel_tol=1e-9, abs_tol=1e-9)
-            require(
-                close,
-                f"the lines of {name!r} add up to {total:g} {field}, not to {whole:g}",
-                lines=total,
-                whole=whole,
             )
 
 

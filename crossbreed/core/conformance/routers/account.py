@@ -46,7 +46,7 @@ def rates(subject: RouterSubject, case: Case) -> None:
 
 def _looks(subject: RouterSubject, site: RoutedSite) -> bool:
     """Whether the input, or the labels, change any choice: from silence to certainty."""
-    tokens = 2 * (site.segment or 16) + 1
+    tokens = 2 * (int(site.segment or 16)) + 1
     at, h = subject.context(site, ROWS, tokens), subject.text(ROWS, tokens)
     found = [subject.decide(site, size * h, at)[0] for size in (0.0, 0.1, 1.0, -10.0, 1000.0)]
     if at.labels_BT is not None:
@@ -56,7 +56,7 @@ def _looks(subject: RouterSubject, site: RoutedSite) -> bool:
 
 
 def _true(subject: RouterSubject, site: RoutedSite, place: Place, nominal: list[float]) -> None:
-    tokens = 4 * (site.segment or 16)
+    tokens = 4 * (int(site.segment or 16))
     h = subject.text(ROWS, tokens)
     shares: list[list[float]] = [[] for _ in nominal]
     for seed in range(SEEDS):
