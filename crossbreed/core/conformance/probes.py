@@ -73,7 +73,7 @@ class Fading(Mixer, nn.Module):
 
 
 class Looking(Mixer, nn.Module):
-    """y_t = sum over s <= t of (x_t . k_s) k_s B with k = x A: a state and a read that grow with the text."""
+    """y_t = sum over s <= t of (x_t . k_s) k_s B with k = x A, made small: a state and a read that grow with the text."""
 
     def __init__(self, config: MixerConfig, build: MixerBuild) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Looking(Mixer, nn.Module):
         tokens, slots = k_BTM.shape[1], k_BSM.shape[1]
         seen_TS = torch.ones(tokens, slots, dtype=torch.bool, device=x_BTD.device).tril(slots - tokens)
         score_BTS = (k_BTM @ k_BSM.transpose(1, 2)) * seen_TS
-        y_BTD = _where_read(score_BTS @ k_BSM / 4.0, self.out_MD, read_BT)
+        y_BTD = _where_read(score_BTS @ k_BSM / 64.0, self.out_MD, read_BT)
         return y_BTD, None if state is None else {"k_BSM": k_BSM}
 
     def state_specs(self) -> tuple[StateSpec, ...]:

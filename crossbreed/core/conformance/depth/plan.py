@@ -18,6 +18,9 @@ GRID = Sizes(
     {"repeats": (1, 2, 4), "blocks": (1, 3)},
 )
 
+MANY = 12
+"""Repeats of which some must share weights, where any do."""
+
 register_settings_rule("depth")
 
 
@@ -72,7 +75,8 @@ def reproducible(subject: DepthSubject, case: Case) -> None:
     "depth",
     "weights",
     says="Weights are shared over depth where the descriptor says so and nowhere else, and none that are stored lie idle.",
-    measured="Weight sets of plans of 2 repeats and more; every block of every set must run.",
+    measured="Every block of every stored set must run; of 12 repeats some share weights where sharing is stated, and no two depths "
+    "where it is not.",
     sizes=GRID,
     after=("plan", "reproducible"),
 )
@@ -85,11 +89,12 @@ def weights(subject: DepthSubject, case: Case) -> None:
     require(not idle, f"{len(idle)} of {sets * blocks} stored blocks never run", idle=len(idle))
     beyond = max(weights for weights, _ in used)
     require(beyond < sets, f"weight set {beyond} is used, but there are {sets}", sets=sets)
-    if repeats > 1:
-        shared = len({(step.depth, step.weights, step.block) for step in steps}) > len(used)
-        stated = subject.descriptor.shares_weights
-        require(
-            shared == stated,
-            f"it states shares_weights={stated}, but {repeats} repeats have {sets} sets",
-            sets=sets,
-        )
+    stated = subject.descriptor.shares_weights
+    # Weights may be shared by some of many depths; where they are said to be nobody's, two depths tell.
+    many = subject.plan(case.settings, MANY if stated else repeats, blocks)
+    shared = len(set(many)) > len({(step.weights, step.block) for step in many})
+    require(
+        shared == stated,
+        f"it states shares_weights={stated}, but {len(many)} runs say {shared}",
+        runs=len(many),
+    )

@@ -52,7 +52,7 @@ def halting(subject: DepthSubject, case: Case) -> None:
 def _agrees(subject: DepthSubject, case: Case, halt: Router | None) -> None:
     blocks = case.sizes.get("blocks", 2)
     model = subject.model(case.settings, case["repeats"], blocks, halt)
-    tokens = torch.randint(11, (3, TOKENS), generator=torch.Generator().manual_seed(2))
+    tokens = torch.randint(11, (8, TOKENS), generator=torch.Generator().manual_seed(2))
     whole, choices = run(model, tokens)
     pieces, taken = run(model, tokens, CUTS)
     off = float((whole - pieces).abs().max() / whole.abs().max())
