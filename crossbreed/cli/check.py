@@ -66,14 +66,14 @@ def _of_file(registry: Registry, path: Path) -> Found:
 def _named(registry: Registry, what: str) -> Found:
     """Every plugin of that name, else every plugin of that distribution."""
     found: Found = [(kind, what) for kind in KIND_LABELS if what in registry.names(kind)]
-    found = found or _owned(registry, lambda owner: what in (owner.source, _distribution(owner)))
+    found = found or _owned(registry, lambda owner: what == owner.distribution)
     if found:
         return found
     for kind, name in registry.collisions:
         if name == what:
             registry.registered(kind, name)
     known = {name for kind in KIND_LABELS for name in registry.names(kind)}
-    known |= {_distribution(owner) for owner in registry.owners}
+    known |= {owner.distribution for owner in registry.owners if owner.distribution}
     raise UnknownName("plugin, file or distribution", what, known)
 
 
@@ -84,10 +84,6 @@ def _owned(registry: Registry, wanted: Callable[[Owner], bool]) -> Found:
         for name in registry.names(kind)
         if wanted(registry.registered(kind, name).owner)
     ]
-
-
-def _distribution(owner: Owner) -> str:
-    return owner.source.partition(" ")[0]
 
 
 def _print(report: Report) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crossbreed.cli.check import _named
+from crossbreed.core.host import KIND_LABELS, Registry
 from tests.cli.conftest import Cli
 
 LEAKY = '''
@@ -74,6 +76,13 @@ def test_a_file_with_a_leak_fails_with_the_smallest_input_and_numbers(cli: Cli, 
 
 def test_a_plugin_of_a_file_given_beside_it_is_checked_by_name(cli: Cli, leaky: Path) -> None:
     assert cli("check", "centred", "--plugin", leaky, "--profile", "suite").code == 1
+
+
+def test_a_distribution_is_everything_that_it_offers(registry: Registry) -> None:
+    found = _named(registry, "crossbreed")
+    assert found == [(kind, name) for kind in KIND_LABELS for name in registry.names(kind)]
+    assert ("mixer", "swiglu") in found
+    assert _named(registry, "swiglu") == [("mixer", "swiglu")]
 
 
 @pytest.mark.parametrize(
