@@ -17,8 +17,8 @@ LAYER = {"heads": 8, "key_size": 128, "value_size": 128}
 D_MODEL, LENGTHS = 1024, (2048, 32768)
 
 
-def measure() -> dict[str, Any]:
-    """All counts, per token."""
+def measure(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
+    """All counts, per token, at each length."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from crossbreed.core.host import Host
@@ -27,10 +27,10 @@ def measure() -> dict[str, Any]:
     config = registry.config("mixer", "gated_deltanet", LAYER)
     cls = registry.factory("mixer", "gated_deltanet")
     with FakeTensorMode():
-        return counted(registry, config, cls)
+        return counted(registry, config, cls, lengths)
 
 
-def counted(registry: Any, config: Any, cls: Any) -> dict[str, Any]:
+def counted(registry: Any, config: Any, cls: Any, lengths: tuple[int, ...]) -> dict[str, Any]:
     """The record, from a layer of fake tensors."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -43,7 +43,7 @@ def counted(registry: Any, config: Any, cls: Any) -> dict[str, Any]:
     layer = cls(config, MixerBuild(D_MODEL, parts=registry))
     parameters = sum(p.numel() for p in layer.parameters())
     rows = []
-    for T in LENGTHS:
+    for T in lengths:
         x_BTD = torch.empty(1, T, D_MODEL, requires_grad=True)
         positions_BT = torch.arange(T)[None]
         context = Context(positions_BT, torch.zeros(1, dtype=torch.int64), phase="train")

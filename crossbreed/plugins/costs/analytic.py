@@ -257,7 +257,7 @@ class Analytic(CostModel):
             state_traffic,
             count,
         )
-        return Bill.of(line, cost.scratch_bytes * count)
+        return Bill.of(line, cost.scratch_bytes * count, cast_weights=line.weight_reads)
 
     def _modes(self, sublayer: Sublayer, site: str, readers: int, mode: Mode | None) -> Mode:
         if readers == 1:

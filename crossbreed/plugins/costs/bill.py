@@ -34,16 +34,21 @@ class Bill(NamedTuple):
     scratch_bytes: float = 0.0
     traffic_bytes: float = 0.0
     kept_bytes: float = 0.0
-    weight_reads: int = 0
+    cast_weights: int = 0
     rates: dict[str, Shares] = {}  # noqa: RUF012 - never written to
     lines: tuple[Part, ...] = ()
 
     @staticmethod
-    def of(line: Part, scratch_bytes: float = 0.0, rates: dict[str, Shares] | None = None) -> Bill:
-        """The bill of one line."""
+    def of(
+        line: Part,
+        scratch_bytes: float = 0.0,
+        rates: dict[str, Shares] | None = None,
+        cast_weights: int = 0,
+    ) -> Bill:
+        """The bill of one line. ``cast_weights``: those that autocast copies, a run's own each time."""
         return Bill(
             line[6:9], line[9:12], line.parameters, line.active_parameters, line.state_bytes, scratch_bytes,
-            line.decode_traffic_bytes_per_token, line.kept_bytes_per_token, line.weight_reads, rates or {}, (line,),
+            line.decode_traffic_bytes_per_token, line.kept_bytes_per_token, cast_weights, rates or {}, (line,),
         )  # fmt: skip
 
 
@@ -84,7 +89,7 @@ def ends(architecture: Architecture, place: Place) -> Bill:
     )  # fmt: skip
     traffic = (matrix + norm) * narrow
     output = Part("head", "head", (1.0,), head, head, matrix + norm, *flops, *flops, traffic, kept, 0.0, norm)
-    return total([(1, Bill.of(look_up)), (1, Bill.of(output))])
+    return total([(1, Bill.of(look_up)), (1, Bill.of(output, cast_weights=matrix))])
 
 
 def norms(site: str, parameters: int, runs: int, sets: int, kept_bytes: float, place: Place) -> Bill:
@@ -143,7 +148,7 @@ def router_bill(
 def total(bills: Iterable[tuple[int, Bill]]) -> Bill:
     """The sum of bills, each taken so many times; lines and rates are those of bills taken once, in order."""
     t = p = d = et = ep = ed = state = scratch = traffic = kept = 0.0
-    parameters = active = reads = 0
+    parameters = active = cast = 0
     rates: dict[str, Shares] = {}
     lines: list[Part] = []
     for n, bill in bills:
@@ -157,12 +162,12 @@ def total(bills: Iterable[tuple[int, Bill]]) -> Bill:
         scratch += n * bill.scratch_bytes
         traffic += n * bill.traffic_bytes
         kept += n * bill.kept_bytes
-        reads += n * bill.weight_reads
+        cast += n * bill.cast_weights
         if bill.rates:
             rates.update(bill.rates)
         lines += bill.lines
     return Bill(
-        (t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, kept, reads, rates, tuple(lines)
+        (t, p, d), (et, ep, ed), parameters, active, state, scratch, traffic, kept, cast, rates, tuple(lines)
     )
 
 

@@ -28,7 +28,7 @@ def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
     wide, narrow = shape.wide_bytes, shape.dtype_bytes
     weights = bill.parameters * wide
     tokens = shape.batch * shape.tokens
-    copies = bill.weight_reads * narrow if narrow < wide else 0
+    copies = bill.cast_weights * narrow if narrow < wide else 0
     logits = min(LOGITS, tokens * vocab) * (narrow + 2 * wide)
     start = tokens * bill.kept_bytes + copies + 2 * vocab * d_model * wide + logits
     end = float(weights + vocab * d_model * wide)
