@@ -127,12 +127,19 @@ def prefill(model: LanguageModel, tokens_BT: Tensor, rate: float, execution: str
     return run
 
 
-def decode(model: LanguageModel, tokens_BT: Tensor, steps: int, rate: float, execution: str) -> Run:
-    B, T = tokens_BT.shape
-    state: ModelState | None = model.init_state(B, slots=T)
+def prompted(model: LanguageModel, tokens_BT: Tensor, steps: int) -> ModelState:
+    """The state before the last ``steps`` tokens, with room for them: every sample writes their slots anew."""
+    state: ModelState | None = model.init_state(len(tokens_BT), slots=tokens_BT.shape[1])
     prompt_BT = tokens_BT[:, :-steps]
     _, state = model(prompt_BT, model.context(prompt_BT, state=state), state)
     assert state is not None
+    return state
+
+
+def decode(
+    model: LanguageModel, state: ModelState, tokens_BT: Tensor, steps: int, rate: float, execution: str
+) -> Run:
+    B, T = tokens_BT.shape
     forced = {} if model.sites() == {} else choices(rate, B, steps)
     pieces = []
     for t in range(steps):
@@ -142,8 +149,7 @@ def decode(model: LanguageModel, tokens_BT: Tensor, steps: int, rate: float, exe
         pieces.append((piece_B1, context.at(positions_BT=context.positions_BT + t, execution=execution)))
 
     def run() -> None:
-        # The cache has room for all steps, which every sample writes anew.
-        after = state
+        after: ModelState | None = state
         for piece_B1, context in pieces:
             h_BTD, after = model(piece_B1, context, after)
             model.logits(h_BTD)
@@ -185,7 +191,7 @@ def report(title: str, seconds: dict[str, list[float]], tokens: int) -> dict[str
         print(f"{name:14}{1e3 * median:10.1f}{tokens / median:10.0f}{to_floor:10.3f}{dense:>10}   {every}")
         shown[name] = {"seconds": values, "to_floor": to_floor, "to_dense": to_dense}
     idle = ratio(seconds[f"sparse {RATES[0]}"], seconds["floor"])
-    print(f"rate 0 is {idle:.3f} of the floor; the aim is at most {AIM}")
+    print(f"rate 0 is {idle:.3f} of the floor; the aim is at most {AIM}", flush=True)
     return shown
 
 
@@ -218,8 +224,9 @@ def main() -> None:
             for batch in arguments.batch:
                 steps = 50 if batch == 1 else 25
                 tokens_BT = torch.randint(vocab, (batch, arguments.context))
-                runs = {"floor": decode(floor, tokens_BT, steps, 0.0, "auto")}
-                runs |= {n: decode(model, tokens_BT, steps, rate, e) for n, e, rate in variants}
+                behind, below = (prompted(m, tokens_BT, steps) for m in (model, floor))
+                runs = {"floor": decode(floor, below, tokens_BT, steps, 0.0, "auto")}
+                runs |= {n: decode(model, behind, tokens_BT, steps, rate, e) for n, e, rate in variants}
                 title = f"decode, vocabulary {vocab}, batch {batch}, context {arguments.context}"
                 record["runs"][title] = report(title, measure(runs, arguments.repeats), batch * steps)
         if "prefill" in arguments.phase:
