@@ -329,14 +329,18 @@ class Analytic(CostModel):
     def _mixer(
         self, sublayer: Sublayer, depths: int, place: Place
     ) -> tuple[PerPhase, Mapping[Phase, Execution]]:
-        key = ("mixer", sublayer.mixer, repr(sublayer.params), depths, place)
+        key = ("mixer", self._sublayer_number(sublayer), depths, place)
         found = self._memo.get(key)
         if found is None:
-            config = self.parts.config("mixer", sublayer.mixer, sublayer.params)
-            cost = self.parts.factory("mixer", sublayer.mixer).cost
+            name = sublayer.mixer
+            kind = self._memo.get(("class", name))
+            if kind is None:
+                execution = self.parts.descriptor("mixer", name).capabilities.execution
+                kind = self._memo["class", name] = self.parts.factory("mixer", name).cost, execution
+            cost, execution = kind
+            config = self.parts.config("mixer", name, sublayer.params)
             costs = tuple(cost(config, place.d_model, place.shape(p), depths, self.parts) for p in PHASES)
-            found = costs, self.parts.descriptor("mixer", sublayer.mixer).capabilities.execution
-            self._memo[key] = found
+            found = self._memo[key] = costs, execution
         return found  # type: ignore[no-any-return]
 
     def _router(self, router: Router, site: str, kind: SiteKind, choices: int, place: Place) -> Routed:
@@ -370,24 +374,20 @@ class Analytic(CostModel):
 
     def _block_number(self, block: Block) -> int:
         """The number of what a block's bill depends on."""
-        known = self._known.get(id(block))
-        if known is not None:
-            return known
-        sublayers = tuple(map(self._known.get, map(id, block.sublayers)))
+        known, gate = self._known, block.gate
+        sublayers = [known.get(id(s)) for s in block.sublayers]
         if None in sublayers:
-            sublayers = tuple(map(self._sublayer_number, block.sublayers))
-        gate = block.gate
+            sublayers = [self._sublayer_number(s) for s in block.sublayers]
         own = None if gate is None else (gate.name, repr(gate.params))
-        return self._know(block, (block.norm, block.arrangement, block.output_scale is None, own, sublayers))
+        return self._number((block.norm, block.arrangement, block.output_scale is None, own, *sublayers))
 
     def _sublayer_number(self, sublayer: Sublayer) -> int:
+        """The same of a mixer and its settings, known by the gene itself once it was seen."""
         known = self._known.get(id(sublayer))
-        return self._know(sublayer, (sublayer.mixer, repr(sublayer.params))) if known is None else known
-
-    def _know(self, gene: Any, content: Any) -> int:
-        self._held.append(gene)
-        number = self._known[id(gene)] = self._numbers.setdefault(content, len(self._numbers))
-        return number
+        if known is None:
+            self._held.append(sublayer)
+            known = self._known[id(sublayer)] = self._number((sublayer.mixer, repr(sublayer.params)))
+        return known
 
 
 def _after(tokens: Triple, rate: float, training: Shares | None) -> Triple:
