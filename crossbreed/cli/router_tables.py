@@ -176,8 +176,12 @@ def _switches(found: Numbers) -> Iterator[Table]:
 
 
 def _experts(found: Numbers) -> Iterator[Table]:
-    spread = found["diversity"]
-    words = "" if spread is None else ", ".join(f"{name} {value:.3g}" for name, value in spread.items())
+    over_depths = table(
+        "Diversity over depths", ["mixer", "part", ("min", "right"), ("median", "right"), ("max", "right")]
+    )
+    for spread in found["diversity"]:
+        numbers = (_number(spread[name]) for name in ("min", "median", "max"))
+        over_depths.add_row(spread["mixer"], escape(spread["part"]), *numbers)
     made = table(
         "Experts by depth",
         [
@@ -188,7 +192,7 @@ def _experts(found: Numbers) -> Iterator[Table]:
             ("of", "right"),
             "distance to each depth",
         ],
-        caption=f"Diversity: exp(entropy) of the load; {words}. Distance: Jensen-Shannon, 0 to 1.",
+        caption="Diversity: exp(entropy) of the load. Distance: Jensen-Shannon, 0 to 1.",
     )
     reuse = table(
         "Experts used at many depths",
@@ -206,13 +210,14 @@ def _experts(found: Numbers) -> Iterator[Table]:
         part = escape(pool["part"])
         for n, site in enumerate(pool["sites"]):
             apart = " ".join("-" if d is None else f"{d:.2f}" for d in pool["distance"][n])
-            numbers = (f"{pool['slots'][n]:.0f}", _number(pool["diversity"][n]), str(pool["experts"]))
-            made.add_row(site, part, *numbers, apart)
+            slots, diversity = f"{pool['slots'][n]:.0f}", _number(pool["diversity"][n])
+            made.add_row(site, part, slots, diversity, str(pool["experts"]), apart)
         once = sum(depths > 0 for depths in pool["used_once"]) / pool["experts"]
         shares = (once, pool["share_used_at_04"], pool["share_used_at_7"])
         name = f"{pool['sites'][0]}{f' {part}' if part else ''}"
         reuse.add_row(name, str(len(pool["sites"])), str(pool["experts"]), *map(_percent, shares))
     yield made
+    yield over_depths
     yield reuse
 
 

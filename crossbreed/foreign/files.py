@@ -100,8 +100,10 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     try:
         held = load_file(file) if file.suffix == ".safetensors" else _unpickled(file)
     except (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError, OSError) as error:
+        # The first sentence: PyTorch goes on to say how to read the file by running it.
+        why = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
         raise ConfigError(
-            f"{str(file)!r} cannot be read as weights alone ({type(error).__name__}: {str(error).splitlines()[0]})."
+            f"{str(file)!r} cannot be read as weights alone ({type(error).__name__}: {why})."
         ) from error
     return held
 

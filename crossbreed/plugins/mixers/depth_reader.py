@@ -49,6 +49,9 @@ class DepthReader(Reader, nn.Module):
         read_BT = read_mask(read_BT, context)
         some = chosen(read_BT, context)
         if not seen or (some is not None and not len(some)):
+            if context.detailed:
+                weight_HS = q_BTHK.new_zeros(self.heads.heads, len(seen))
+                context.record(depth_weight_HS=weight_HS, depth_tokens=weight_HS.new_zeros(()))
             return q_BTHK.new_zeros(*q_BTHK.shape[:3], self.heads.value_size), after
         if some is None:
             return masked(self._attend(q_BTHK, slots, context, None), read_BT), after

@@ -287,6 +287,16 @@ def test_a_detailed_recorder_gets_the_mean_weights_of_earlier_depths() -> None:
     assert plain.records == []
 
 
+def test_a_depth_that_sees_nothing_is_recorded_with_no_token() -> None:
+    recorder = Recorder(detail=True)
+    with torch.no_grad():
+        mixer = build("depth_attention", {"sees_current": False}, depths=DEPTHS)
+        at_depths(mixer, stream(2, 6), recorder=recorder)
+    facts = [found for _, found in recorder.records if "depth_weight_HS" in found]
+    assert [f["depth_weight_HS"].shape for f in facts] == [(2, depth) for depth in range(DEPTHS)]
+    assert [int(f["depth_tokens"]) for f in facts] == [0, *[12] * (DEPTHS - 1)]
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

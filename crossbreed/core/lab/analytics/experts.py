@@ -10,6 +10,7 @@ import numpy as np
 
 from crossbreed.core.lab.analytics.observation import LOAD, Floats, Seen
 from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.state import without_depth
 
 TAU = 0.1
 """An expert is used at a depth when its share there reaches this part of the mean share 1 / E."""
@@ -27,10 +28,9 @@ def experts(seen: Seen, model: LanguageModel) -> dict[str, Any]:
             if label == LOAD:
                 loads = {s: seen.totals[s][name] for s in sites if name in seen.totals.get(s, {})}
                 pools.append({"part": part, **_pool(loads)})
-    used = [d for pool in pools for d in pool["diversity"] if d is not None]
     if not pools:
         return {}
-    return {"rows": seen.rows, "tau": TAU, "diversity": _spread(used), "pools": pools}
+    return {"rows": seen.rows, "tau": TAU, "diversity": _spreads(pools), "pools": pools}
 
 
 def _pool(loads: dict[str, Floats]) -> dict[str, Any]:
@@ -72,8 +72,18 @@ def js_distance(p_E: Floats, q_E: Floats) -> float | None:
     return math.sqrt(max(0.0, (against_middle(p_E) + against_middle(q_E)) / 2))
 
 
-def _spread(values: list[float]) -> dict[str, float] | None:
-    """Least, median and greatest over all depths."""
-    if not values:
-        return None
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
+def _spreads(pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Least, median and greatest diversity over the depths of each mixer and part, whether depths share a pool or not.
+
+    One mixer's depths alone are alike in a recurrent model and in a layered one, so that their ratio says something.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    for pool in pools:
+        for site, d in zip(pool["sites"], pool["diversity"], strict=True):
+            values = found.setdefault((without_depth(site), pool["part"]), [])
+            values += [] if d is None else [d]
+    return [
+        {"mixer": mixer, "part": part, "min": min(v), "median": statistics.median(v), "max": max(v)}
+        for (mixer, part), v in found.items()
+        if v
+    ]

@@ -13,7 +13,7 @@ from crossbreed.core.lab.analytics.observation import observe
 from crossbreed.core.lab.analytics.subject import Subject
 from crossbreed.core.lab.analytics.switches import switches
 
-VERSION = 1
+VERSION = 2
 """Of the findings' form; a change of meaning or of names raises it."""
 
 
