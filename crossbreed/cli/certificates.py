@@ -10,6 +10,7 @@ from rich.table import Table
 
 from crossbreed.cli.output import percent, si, table
 from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.ledger import QUANTITIES
 
 if TYPE_CHECKING:
     from crossbreed.core.search.families import FamilyMatch
@@ -20,6 +21,9 @@ def certificate_table(certificate: Certificate, title: str = "") -> Table:
     made = table(
         title,
         ["quantity", "rule", ("reference", "right"), ("value", "right"), ("residual", "right"), ""],
+        caption=". ".join(
+            f"{entry.quantity}: {QUANTITIES[entry.quantity]}" for entry in certificate.quantities
+        ),
     )
     for entry in certificate.quantities:
         rule = f"within {entry.tolerance:.3g}" if entry.kind == "match" else f"at most +{entry.tolerance:.3g}"

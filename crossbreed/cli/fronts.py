@@ -21,6 +21,10 @@ COST: list[str | tuple[str, str]] = [
     ("train\nFLOPs/token", "right"),
     ("memory", "right"),
 ]
+COUNTED = (
+    f"Parameters: {QUANTITIES['parameters']}. Train FLOPs/token: {QUANTITIES['training_flops_per_token']}; a multiply-add is 2. "
+    f"Memory: {QUANTITIES['memory_bytes']}."
+)
 OFF_BY = (
     "Off by: distance from the budget's reference at nominal rates; in brackets at the rates that trained routers chose, "
     "where they differ."
@@ -187,7 +191,7 @@ def caption(objectives: Objectives, *, cost: bool = True) -> str:
             f"{HEADINGS.get(name, name)}: {phase}, batch {batch}, {tokens} tokens, {dtype}, {device}, {how}."
         )
     if cost:
-        lines.append(OFF_BY)
+        lines += [COUNTED, OFF_BY]
     return escape("\n".join(lines))
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.tables import candidate_formats, candidate_rows
-from crossbreed.dashboard.words import UNITS, code, counts, key_in_words
+from crossbreed.dashboard.words import CONVENTIONS, UNITS, code, counts, key_in_words
 
 TABLE = "candidates-table"
 ROWS_SHOWN = 16
@@ -38,6 +38,7 @@ def body() -> None:
     )
     for name, key in results.objectives.keys.items():
         st.caption(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
+    st.caption(CONVENTIONS)
     _link()
 
 
