@@ -80,7 +80,10 @@ def cost(
     shares = read_rates(rates or ())
     chosen = _model(registry, model, extrapolate)
     known = None
-    if registry.descriptor("cost", model).needs_device:
+    needs_device = registry.descriptor("cost", model).needs_device
+    if device is not None and not needs_device:
+        raise ConfigError(f"--device {device!r}: cost model {model!r} counts the same for every device.")
+    if needs_device:
         from crossbreed.cli.devices import device_of
 
         known = device_of(db, device)
@@ -127,13 +130,16 @@ def read_rates(given: Iterable[str]) -> dict[str, tuple[float, ...]] | None:
     """Shares per site from ``0.1.gate=0.6,0.4``; None where none are given. Sites and sums are the cost model's to check."""
     rates = {}
     for text in given:
+        before = set(rates)
         site, found, values = text.partition("=")
         try:
             rates[site.strip()] = tuple(float(value) for value in values.split(","))
         except ValueError:
             found = ""
-        if not found:
-            raise ConfigError(f"--rates {text!r} must be SITE=SHARE,SHARE such as 0.1.gate=0.6,0.4.")
+        if not found or site.strip() in before:
+            raise ConfigError(
+                f"--rates {text!r} must be SITE=SHARE,SHARE such as 0.1.gate=0.6,0.4, each site once."
+            )
     return rates or None
 
 

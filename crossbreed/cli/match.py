@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from crossbreed.core.host import Registry
     from crossbreed.core.search.families import FamilyMatch
 
+COUNTED = (
+    "FLOPs are algorithmic and per token, a multiply-add is 2: training forward plus backward, training and prefill the mean "
+    "over the sequence, decode the next token after the whole context. State and memory are of one sequence, batch_state_bytes "
+    "and training_peak_bytes of the batch. A residual is value / reference - 1."
+)
+
 
 def match(
     budget: Annotated[
@@ -163,6 +169,7 @@ def _report_one(found: Match, given: BudgetGiven, as_json: bool) -> None:
     console.print(certificate_table(found.certificate, title))
     console.print(verdict(found.certificate))
     console.print(f"[bold]hash[/] {digest(found.architecture)}")
+    console.print(COUNTED, style="dim")
 
 
 def _report_all(matches: list[FamilyMatch], given: BudgetGiven, as_json: bool) -> None:
@@ -188,6 +195,7 @@ def _report_all(matches: list[FamilyMatch], given: BudgetGiven, as_json: bool) -
     for m in matches:
         if not m.feasible:
             console.print(f"[bold]{escape(m.family)}[/]: {escape(m.reason or '')}")
+    console.print(COUNTED, style="dim")
 
 
 def _data(found: Match) -> dict[str, Any]:

@@ -20,7 +20,7 @@ CONVENTIONS = (
     "One multiply-add is 2 FLOPs; matrix products, scores, recurrences, convolutions and probes count. Algorithmic FLOPs "
     f"take the causal half exactly and recurrences in chunks of {CHUNK}; executed FLOPs are what the reference path issues. "
     "Training is forward plus backward. Training and prefill are the mean over the sequence, decode is the next token after "
-    "the whole context. Rates are nominal: conditional work is charged at its share of tokens where it skips time."
+    "the whole context. Rates are nominal unless given: conditional work is charged at its share of tokens where it skips time."
 )
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 

@@ -337,7 +337,9 @@ def _sentence(cls: type[BaseModel], where: str, item: Any) -> str:
         if item["type"] != "missing" and not isinstance(value, dict | list | BaseModel)
         else ""
     )
-    message = item["msg"].removeprefix("Value error, ")
+    message = item["msg"].removeprefix("Value error, ").removesuffix(".")
+    if message.endswith(shown.removeprefix(", ")):
+        shown = ""
     return f"{where}: {path + ': ' if path else ''}{message}{shown}."
 
 

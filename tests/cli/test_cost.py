@@ -103,12 +103,14 @@ def test_doctor_measures_and_keeps_the_ceilings(
         (("--rates", "1.0.gate"), "must be SITE=SHARE,SHARE"),
         (("--rates", "1.0.gate=a,b"), "must be SITE=SHARE,SHARE"),
         (("--rates", "1.0.gate=0.5,0.6"), "2 shares that sum to 1"),
+        (("--rates", "1.0.gate=1,0", "--rates", "1.0.gate=0,1"), "each site once"),
+        (("--device", "cpu"), "cost model 'analytic' counts the same for every device"),
         (("--rates", "7.0.gate=0.5,0.5"), "unknown routed site '7.0.gate'"),
         (("--model", "analitic"), "unknown cost model 'analitic'; did you mean 'analytic'"),
     ],
 )
 def test_bad_input_is_named_with_its_rule(
-    cli: Cli, genome: Path, options: tuple[str, str], message: str
+    cli: Cli, genome: Path, options: tuple[str, ...], message: str
 ) -> None:
     result = cli("cost", genome, *options)
     assert result.code == 2

@@ -46,6 +46,7 @@ def test_the_certificate_is_printed_with_signed_residuals(cli: Cli, wide: Path, 
     result = cli("match", wide, "--budget", budget)
     assert result.code == 0
     assert "Certificate at 1 x 64 tokens in float32" in result.out
+    assert "FLOPs are algorithmic and per token" in result.out
     for quantity in ("training_flops_per_token", "non_embedding_parameters", "memory_bytes"):
         line = next(line for line in result.out.splitlines() if quantity in line)
         assert "%" in line

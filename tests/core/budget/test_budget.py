@@ -133,6 +133,7 @@ def test_values_are_numbers_or_amounts_with_a_unit(quantity: str, given: Any, nu
         ("parameters", "-5M", "got '-5M'"),
         ("parameters", "many", "got 'many'"),
         ("parameters", "1.2.3M", "got '1.2.3M'"),
+        ("parameters", "1,5M", "got '1,5M'"),
         ("parameters", "nan", "got 'nan'"),
         ("parameters", float("inf"), "got inf"),
         ("parameters", True, "got True"),
