@@ -128,18 +128,18 @@ def _count(text: str, key: str, value: str) -> int:
 
 def read_rates(given: Iterable[str]) -> dict[str, tuple[float, ...]] | None:
     """Shares per site from ``0.1.gate=0.6,0.4``; None where none are given. Sites and sums are the cost model's to check."""
-    rates = {}
+    rates: dict[str, tuple[float, ...]] = {}
     for text in given:
-        before = set(rates)
-        site, found, values = text.partition("=")
+        site, _, values = (part.strip() for part in text.partition("="))
         try:
-            rates[site.strip()] = tuple(float(value) for value in values.split(","))
+            shares = tuple(float(value) for value in values.split(","))
         except ValueError:
-            found = ""
-        if not found or site.strip() in before:
+            shares = ()
+        if not shares or site in rates:
             raise ConfigError(
                 f"--rates {text!r} must be SITE=SHARE,SHARE such as 0.1.gate=0.6,0.4, each site once."
             )
+        rates[site] = shares
     return rates or None
 
 

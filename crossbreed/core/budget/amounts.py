@@ -16,7 +16,9 @@ FLOPS = {
     **{f"{p}FLOP": f for p, f in DECIMAL.items()},
 }
 BYTES = {"": 1.0, **{f"{p}B": f for p, f in {**DECIMAL, **BINARY}.items()}}
-WRITTEN = re.compile(r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|[\d._]+)(?:e[+-]?\d+)?)\s*([A-Za-z]*)\s*", re.IGNORECASE)
+WRITTEN = re.compile(
+    r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|[\d._]+)(?:e[+-]?\d+)?)\s*([A-Za-z]*)\s*", re.IGNORECASE
+)
 
 
 def read_amount(quantity: str, value: Any) -> float:
