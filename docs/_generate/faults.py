@@ -223,6 +223,38 @@ TASKS = {
     "T4": Fault("a filler is a legal key"),
     "T5": Fault("the batch size changes the score"),
 }
+LISTING = "tests/cli/test_installed_plugins.py"
+HOST = "tests/core/test_host.py"
+PLUGINS = {
+    "P2": Fault(
+        "an error at import is swallowed and the plugin silently missing",
+        (
+            f"{LISTING}::test_what_is_broken_is_listed_with_its_traceback_and_stops_nothing",
+            f"{HOST}::test_a_plugin_that_raises_at_import_names_the_line",
+        ),
+    ),
+    "P3": Fault(
+        "a misspelt hook is accepted and never called",
+        (
+            f"{HOST}::test_a_misspelt_hook_names_the_right_one",
+            f"{LISTING}::test_what_is_broken_is_listed_with_its_traceback_and_stops_nothing",
+        ),
+    ),
+    "P5": Fault(
+        "of two plugins with one name, one wins without a word",
+        (
+            f"{LISTING}::test_a_name_that_two_distributions_offer_is_used_of_neither_and_both_are_named",
+            f"{HOST}::test_a_built_in_is_never_overridden",
+        ),
+    ),
+    "P6": Fault(
+        "discovery imports something heavy, or something that is not there",
+        (
+            f"{LISTING}::test_fifty_installed_plugins_are_listed_without_importing_anything_heavy",
+            f"{LISTING}::test_a_plugin_that_needs_an_absent_kernel_is_listed_without_a_device",
+        ),
+    ),
+}
 SECTIONS: dict[str, dict[str, Fault]] = {
     "Mixer numerics": NUMERICS,
     "Shapes, strides, kernels": SHAPES,
@@ -231,6 +263,7 @@ SECTIONS: dict[str, dict[str, Fault]] = {
     "Initialisation and parameters": PARAMETERS,
     "Cost models and profiling": COSTS,
     "Search and runs": SEARCH,
+    "Plugins": PLUGINS,
     "Tasks and evaluation": TASKS,
 }
 

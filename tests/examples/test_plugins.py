@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -77,41 +76,21 @@ def test_their_own_tests_pass_there(elsewhere: Elsewhere) -> None:
         assert "failed" not in line
 
 
-def test_a_genome_of_them_has_a_ledger_and_pins_their_versions(elsewhere: Elsewhere, genome: Path) -> None:
-    shown = json.loads(elsewhere.crossbreed("show", genome, "--json"))
-    assert shown["identities"]["router:margin_gate"] == "crossbreed-margin-gate 0.1.0"
-    assert shown["identities"]["depth:ramp"] == "crossbreed-ramp 0.1.0"
-    parts = {part["name"]: part for part in shown["ledger"]["parts"]}
-    # One run of the probe: the gate stands on the second block, which the ramp runs once in two repeats.
-    assert parts["margin_gate"]["decode_flops_per_token"] == 2 * 16 * 9
-    assert parts["ema"]["state_bytes"] == 2 * 16 * 4
-    assert shown["ledger"]["rates"]["0.1.1.gate"] == [0.5, 0.5]
-
-
-def test_a_budget_moves_their_free_dimensions(elsewhere: Elsewhere, genome: Path, tmp_path: Path) -> None:
-    wide = yaml.safe_load(genome.read_text())
+def test_they_build_a_genome_meet_a_budget_and_are_planned(
+    elsewhere: Elsewhere, genome: Path, tmp_path: Path
+) -> None:
+    wide = copy.deepcopy(GENOME)
     del wide["stages"][0]["blocks"][1]
     narrow = copy.deepcopy(wide)
     narrow["stages"][0]["blocks"][0]["sublayers"][0]["params"]["head_size"] = 5
-    asked = tmp_path / "narrow.yaml"
+    asked, budget = tmp_path / "narrow.yaml", tmp_path / "budget.yaml"
     asked.write_text(yaml.safe_dump(narrow))
-    budget = {
-        "reference": wide,
-        "match": {"training_flops_per_token": "1%"},
-        "shape": {"batch": 1, "tokens": 32},
-    }
-    file = tmp_path / "budget.yaml"
-    file.write_text(yaml.safe_dump(budget))
-    matched = json.loads(elsewhere.crossbreed("match", asked, "--budget", file, "--json"))
-    assert matched["certificate"]["feasible"]
-    blocks = matched["architecture"]["stages"][0]["blocks"]
-    assert blocks[0]["sublayers"][0]["params"]["head_size"] == 8
-
-
-def test_a_study_of_them_is_searched(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    study = write_study(
-        tmp_path / "study.yaml",
-        name="elsewhere",
+    shape = {"batch": 1, "tokens": 32}
+    budget.write_text(
+        yaml.safe_dump({"reference": wide, "match": {"training_flops_per_token": "1%"}, "shape": shape})
+    )
+    hybrids = write_study(
+        tmp_path / "hybrids.yaml",
         task={"name": "copying", "params": {"symbols": 4, "span": 6, "eval_items": 32}},
         space={
             "name": "layer_hybrids",
@@ -120,25 +99,33 @@ def test_a_study_of_them_is_searched(elsewhere: Elsewhere, tmp_path: Path) -> No
             "depth": ["layered", "ramp"],
         },
         budget={"match": {"training_flops_per_token": "40%"}, "cap": {"memory_bytes": "90%"}},
-        search={"trials": 3, "seeds": 1, "forced_rates": [], "analytics": False},
     )
-    arguments = ("search", study, "--executor", "inline", "--db", tmp_path / "results.db")
-    elsewhere.crossbreed(*arguments, cwd=tmp_path)
-    front = json.loads(
-        elsewhere.crossbreed("front", "elsewhere", "--all", "--json", "--db", tmp_path / "results.db")
-    )
-    done = {row["family"] for row in front["candidates"] if row["state"] == "done"}
-    assert {"ema", "attention/gate:margin_gate"} <= done
-
-
-def test_a_study_in_the_space_of_one_of_them_is_planned(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    study = write_study(
-        tmp_path / "study.yaml",
+    needle = write_study(
+        tmp_path / "needle.yaml",
         space={"name": "needle", "mixers": ["attention", "ema", "swiglu"], "params": {"layers": 2}},
         budget={"match": {"training_flops_per_token": "90%"}, "cap": {"memory_bytes": "90%"}},
     )
-    planned = json.loads(elsewhere.crossbreed("search", study, "--plan", "--json", cwd=tmp_path))
-    assert {"attention+ema"} <= {row["family"] for row in planned["candidates"]}
+    shown, priced, matched, planned, placed = elsewhere.commands(
+        ("show", genome),
+        ("cost", genome, "--model", "six_n", "--at", "T=32"),
+        ("match", asked, "--budget", budget),
+        ("search", hybrids, "--plan"),
+        ("search", needle, "--plan"),
+    )
+    assert shown["identities"]["router:margin_gate"] == "crossbreed-margin-gate 0.1.0"
+    assert shown["identities"]["depth:ramp"] == "crossbreed-ramp 0.1.0"
+    parts = {part["name"]: part for part in shown["ledger"]["parts"]}
+    # One run of the probe: the gate stands on the second block, which the ramp runs once in two repeats.
+    assert parts["margin_gate"]["decode_flops_per_token"] == 2 * 16 * 9
+    assert parts["ema"]["state_bytes"] == 2 * 16 * 4
+    assert shown["ledger"]["rates"]["0.1.1.gate"] == [0.5, 0.5]
+    assert priced["model"] == "six_n"
+    assert matched["certificate"]["feasible"]
+    (block,) = matched["architecture"]["stages"][0]["blocks"]
+    assert block["sublayers"][0]["params"]["head_size"] == 8
+    families = {row["family"] for row in planned["candidates"] if row["feasible"]}
+    assert {"ema", "attention/gate:margin_gate"} <= families
+    assert "attention+ema" in {row["family"] for row in placed["candidates"]}
 
 
 def test_kept_out_there_they_are_named_and_not_used(elsewhere: Elsewhere, genome: Path) -> None:

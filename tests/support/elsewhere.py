@@ -62,6 +62,23 @@ class Elsewhere:
         """Standard output of a command that must succeed."""
         return self.output("-m", "crossbreed", *arguments, cwd=cwd)
 
+    def commands(self, *commands: tuple[object, ...]) -> list[Any]:
+        """The JSON of several commands, each of which must succeed, run in one process: torch is imported once."""
+        code = (
+            "import contextlib, io, json, sys\n"
+            "from crossbreed.cli import run\n"
+            "found = []\n"
+            "for arguments in json.loads(sys.argv[1]):\n"
+            "    with contextlib.redirect_stdout(io.StringIO()) as out:\n"
+            "        code = run(arguments)\n"
+            "    assert code == 0, (arguments, out.getvalue())\n"
+            "    found.append(json.loads(out.getvalue()))\n"
+            "print(json.dumps(found))"
+        )
+        asked = json.dumps([[*map(str, command), "--json"] for command in commands])
+        found: list[Any] = json.loads(self.output("-c", code, asked))
+        return found
+
     def listing(self) -> dict[str, dict[str, Any]]:
         """What ``crossbreed plugins`` lists there, by name; nothing may be broken."""
         found = json.loads(self.crossbreed("plugins", "--json"))

@@ -1,4 +1,4 @@
-"""my_cost_model: the analytic ledger, with the memory that an allocator holds beside what is asked of it."""
+"""my_cost_model: the analytic ledger, with what an allocator holds in training beside what is asked of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossbreed import Architecture, CostModel, CostModelDescriptor, Ledger, Par
 
 
 class MyCostModelConfig(BaseModel, frozen=True, extra="forbid"):
-    """reserve: bytes held beside each byte in use."""
+    """reserve: bytes held beside each byte in use at the peak of a training step."""
 
     reserve: float = Field(default=0.05, ge=0, allow_inf_nan=False)
 
@@ -31,9 +31,13 @@ class MyCostModel(CostModel):
         device: Mapping[str, Any] | None = None,
         rates: Mapping[str, tuple[float, ...]] | None = None,
     ) -> Ledger:
-        """Every field of a ledger carries its unit in its name. No weight may be built here: searches ask often."""
+        """Every field of a ledger carries its unit in its name. No weight may be built here: searches ask often.
+
+        What is counted rather than estimated (parameters, state, executed FLOPs) is compared with built models by
+        ``crossbreed check``.
+        """
         ledger: Ledger = self.analytic.estimate(architecture, shape, device, rates)
-        return replace(ledger, memory_bytes=ledger.memory_bytes * (1 + self.config.reserve))
+        return replace(ledger, training_peak_bytes=ledger.training_peak_bytes * (1 + self.config.reserve))
 
 
 @hookimpl

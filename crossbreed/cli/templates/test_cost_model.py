@@ -1,4 +1,4 @@
-"""my_cost_model beside the analytic one."""
+"""my_cost_model by every rule of its kind, and beside the analytic one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from crossbreed import Architecture, Host, Ledger, Shape
+from crossbreed.core.conformance.testing import CostModelConformance
 
 FILES = (str(Path(__file__).with_name("my_cost_model.py")),)
 PARTS = Host.load(FILES)
+
+
+class TestRules(CostModelConformance):
+    plugin = "my_cost_model"
+    files = FILES
 
 
 def ledger(name: str, tokens: int = 64, **settings: Any) -> Ledger:
@@ -21,12 +27,12 @@ def ledger(name: str, tokens: int = 64, **settings: Any) -> Ledger:
     return found
 
 
-def test_memory_carries_the_reserve_and_all_else_is_the_analytic_ledger() -> None:
+def test_the_peak_carries_the_reserve_and_all_else_is_the_analytic_ledger() -> None:
     mine, analytic = ledger("my_cost_model", reserve=0.5), ledger("analytic")
-    assert mine.memory_bytes == pytest.approx(1.5 * analytic.memory_bytes)
+    assert mine.training_peak_bytes == pytest.approx(1.5 * analytic.training_peak_bytes)
     assert mine.training_flops_per_token == analytic.training_flops_per_token
     assert ledger("my_cost_model", reserve=0.0) == analytic
 
 
 def test_a_longer_context_takes_more_memory() -> None:
-    assert ledger("my_cost_model", 128).memory_bytes > ledger("my_cost_model", 64).memory_bytes
+    assert ledger("my_cost_model", 128).training_peak_bytes > ledger("my_cost_model", 64).training_peak_bytes

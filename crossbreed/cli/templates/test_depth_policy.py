@@ -1,4 +1,4 @@
-"""my_depth_policy: its plan, and a model that follows it."""
+"""my_depth_policy by every rule of its kind: its plan, and a model that follows it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from pathlib import Path
 import torch
 
 from crossbreed import Architecture, Host
+from crossbreed.core.conformance.testing import DepthPolicyConformance
 from crossbreed.core.model.language_model import LanguageModel
 
 FILES = (str(Path(__file__).with_name("my_depth_policy.py")),)
 PARTS = Host.load(FILES)
+
+
+class TestRules(DepthPolicyConformance):
+    plugin = "my_depth_policy"
+    files = FILES
 
 
 def test_it_runs_the_blocks_there_and_back_with_shared_weights() -> None:

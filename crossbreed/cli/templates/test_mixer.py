@@ -1,4 +1,4 @@
-"""my_mixer by every rule of mixers that crossbreed knows, and against its definition."""
+"""my_mixer by every rule of its kind, and against its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""my_router inside a small model: what it chooses, and that it sees no later token."""
+"""my_router by every rule of its kind, and inside a small model: what it chooses, and that it sees no later token."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import pytest
 import torch
 
 from crossbreed import Architecture, ConfigError, Host, RouterBuild, Shape
+from crossbreed.core.conformance.testing import RouterConformance
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.model.language_model import LanguageModel
 
 FILES = (str(Path(__file__).with_name("my_router.py")),)
 PARTS = Host.load(FILES)
 TOKENS = torch.arange(40).reshape(2, 20) * 7 % 11
+
+
+class TestRules(RouterConformance):
+    plugin = "my_router"
+    files = FILES
 
 
 def model(threshold: float) -> LanguageModel:

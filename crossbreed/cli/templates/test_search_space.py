@@ -1,4 +1,4 @@
-"""my_search_space: only legal points, equal draws give equal points."""
+"""my_search_space by every rule of its kind: only legal points, and equal draws give equal points."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from crossbreed import ConfigError, Host, Setting
+from crossbreed.core.conformance.testing import SearchSpaceConformance
 from crossbreed.core.model.legality import check
 
 FILES = (str(Path(__file__).with_name("my_search_space.py")),)
 PARTS = Host.load(FILES)
 SPACE = PARTS.factory("space", "my_search_space")(PARTS.config("space", "my_search_space", {"layers": 3}))
+
+
+class TestRules(SearchSpaceConformance):
+    plugin = "my_search_space"
+    files = FILES
 
 
 class Drawn:

@@ -1,4 +1,4 @@
-"""my_task: its rows, its solver, and that training and evaluation never meet."""
+"""my_task by every rule of its kind: its rows, its solver, and that training and evaluation never meet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import pytest
 import torch
 
 from crossbreed import IGNORE, ConfigError, Host, Task
+from crossbreed.core.conformance.testing import TaskConformance
 
 FILES = (str(Path(__file__).with_name("my_task.py")),)
 PARTS = Host.load(FILES)
 SMALL = {"vocab": 3, "length": 9, "lag": 2, "eval_items": 40}
+
+
+class TestRules(TaskConformance):
+    plugin = "my_task"
+    files = FILES
 
 
 def task(**changes: Any) -> Task:

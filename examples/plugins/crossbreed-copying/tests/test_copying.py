@@ -6,8 +6,13 @@ from copying_task import CopyingConfig
 from copying_task.task import Copying
 
 from crossbreed import IGNORE, ConfigError, Host, Totals
+from crossbreed.core.conformance.testing import TaskConformance
 
 TASK = Copying(CopyingConfig(symbols=3, span=8, eval_items=40))
+
+
+class TestRules(TaskConformance):
+    plugin = "copying"
 
 
 def rows(batches):

@@ -6,11 +6,16 @@ from margin_gate import MarginGateConfig
 from margin_gate.gate import MarginGate, margin
 
 from crossbreed import Architecture, ConfigError, Host, RouterBuild, Shape
+from crossbreed.core.conformance.testing import RouterConformance
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.model.language_model import LanguageModel
 
 PARTS = Host.load()
 TOKENS = torch.arange(48).reshape(2, 24) * 7 % 11
+
+
+class TestRules(RouterConformance):
+    plugin = "margin_gate"
 
 
 def model(**settings):

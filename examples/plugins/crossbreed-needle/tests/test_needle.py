@@ -6,10 +6,15 @@ import pytest
 from needle_space import Needle, NeedleConfig
 
 from crossbreed import ConfigError, Host, Setting
+from crossbreed.core.conformance.testing import SearchSpaceConformance
 from crossbreed.core.model.legality import check
 
 PARTS = Host.load()
 MIXERS = ("attention", "gated_deltanet", "mamba2", "multi_mixer", "swiglu")
+
+
+class TestRules(SearchSpaceConformance):
+    plugin = "needle"
 
 
 def setting(mixers=MIXERS):

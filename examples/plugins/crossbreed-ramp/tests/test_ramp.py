@@ -5,9 +5,14 @@ import torch
 from ramp_depth import Ramp, RampConfig
 
 from crossbreed import Architecture, Host, Shape
+from crossbreed.core.conformance.testing import DepthPolicyConformance
 from crossbreed.core.model.language_model import LanguageModel
 
 PARTS = Host.load()
+
+
+class TestRules(DepthPolicyConformance):
+    plugin = "ramp"
 
 
 @pytest.mark.parametrize("start", [0.01, 0.25, 0.5, 1.0])

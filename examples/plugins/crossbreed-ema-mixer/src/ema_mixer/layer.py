@@ -105,8 +105,7 @@ class Ema(Mixer, nn.Module):
         """
         W, D = config.width, d_model
         if shape.phase == "decode":
-            # One multiply-add a channel is work, but runs element by element: no product is issued for it.
-            seen, issued = 1.0, 0.0
+            seen = issued = 1.0
         else:
             seen, issued = _seen(shape.tokens), _issued(shape.tokens)
         state_bytes = W * shape.wide_bytes
@@ -134,7 +133,8 @@ def _chunk(
     distance_CC = at_C[:, None] - at_C[None, :]
     decay_HCC = torch.exp(log_decay_H[:, None, None] * distance_CC.clamp_min(0))
     weight_BHCC = decay_HCC * (together_BCC & (distance_CC >= 0))[:, None]
-    mean_BCHV = torch.einsum("bhij,bjhv->bihv", weight_BHCC, fed_BCHV)
+    # A product even for one token, so that what is issued is the same in every version of torch.
+    mean_BCHV = (weight_BHCC @ fed_BCHV.transpose(1, 2)).transpose(1, 2)
     fade_CH = torch.exp(log_decay_H * (at_C[:, None] + 1))
     goes_on_BC = (document_BC == 0).to(fade_CH)
     mean_BCHV = mean_BCHV + (goes_on_BC[:, :, None] * fade_CH)[..., None] * carried_BHV[:, None]

@@ -24,7 +24,10 @@ class SixNConfig(BaseModel, frozen=True, extra="forbid"):
 
 
 class SixN(CostModel):
-    """The analytic ledger with its FLOPs replaced; parameters, state and memory stay, since those are no estimates."""
+    """The analytic ledger with its algorithmic FLOPs replaced, which budgets are held to.
+
+    Parameters, state, memory and executed FLOPs stay: those are counted, not estimated.
+    """
 
     def __init__(self, config: Any, parts: Parts) -> None:
         super().__init__(config, parts)
@@ -44,7 +47,7 @@ class SixN(CostModel):
             (site, tuple(self._counted(line, tied) for line in lines)) for site, lines in ledger.sections
         )
         counted = replace(ledger, sections=sections)
-        fields = [f"{prefix}{phase}_flops_per_token" for prefix in ("", "executed_") for phase in _FACTORS]
+        fields = [f"{phase}_flops_per_token" for phase in _FACTORS]
         return replace(counted, **{f: sum(getattr(part, f) for part in counted.parts) for f in fields})
 
     def _counted(self, part: Any, tied: bool) -> Any:
@@ -55,7 +58,7 @@ class SixN(CostModel):
         elif part.name == "head" and tied:
             weights = part.weight_reads
         flops = {f"{phase}_flops_per_token": factor * weights for phase, factor in _FACTORS.items()}
-        return part._replace(**flops, **{f"executed_{name}": value for name, value in flops.items()})
+        return part._replace(**flops)
 
 
 _FACTORS = {"training": TRAINING, "prefill": FORWARD, "decode": FORWARD}
