@@ -169,7 +169,6 @@ def _report_one(found: Match, given: BudgetGiven, as_json: bool) -> None:
     console.print(certificate_table(found.certificate, title))
     console.print(verdict(found.certificate))
     console.print(f"[bold]hash[/] {digest(found.architecture)}")
-    console.print(COUNTED, style="dim")
 
 
 def _report_all(matches: list[FamilyMatch], given: BudgetGiven, as_json: bool) -> None:

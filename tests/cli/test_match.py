@@ -46,7 +46,9 @@ def test_the_certificate_is_printed_with_signed_residuals(cli: Cli, wide: Path, 
     result = cli("match", wide, "--budget", budget)
     assert result.code == 0
     assert "Certificate at 1 x 64 tokens in float32" in result.out
-    assert "FLOPs are algorithmic and per token" in result.out
+    assert "training_flops_per_token: algorithmic FLOPs per token, forward + backward" in " ".join(
+        result.out.split()
+    )
     for quantity in ("training_flops_per_token", "non_embedding_parameters", "memory_bytes"):
         line = next(line for line in result.out.splitlines() if quantity in line)
         assert "%" in line
@@ -214,6 +216,7 @@ def test_all_families_of_a_study_are_matched_at_once(cli: Cli, tmp_path: Path) -
     text = cli("match", "--all", "--budget", study)
     assert text.code == 0
     assert all(family in text.out for family in by_name)
+    assert "FLOPs are algorithmic and per token" in text.out
     data["budget"] |= {"values": {"training_flops_per_token": 1e15}}
     assert cli("match", "--all", "--budget", write(study, data)).code == 2
 
