@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from crossbreed.core.lab.records import (
     from_json,
     to_json,
 )
+from crossbreed.core.trust import Trust
+from tests.support.distributions import install
 
 HALF = {"name": "segment_random", "params": {"segment": 3, "probability": 0.5}}
 
@@ -118,6 +121,17 @@ def test_the_environment_is_recorded(job, records_of):
     assert environment["plugins"]["mixer:shift"].startswith("sha256:")
     assert set(environment["backends"].values()) == {"reference"}
     assert torch.get_num_threads() == 1
+
+
+def test_a_worker_runs_no_installed_plugin_that_its_job_keeps_out(job, records_of, tmp_path, monkeypatch):
+    trace = tmp_path / "code-ran"
+    install(tmp_path, "marks-its-import", f"open({str(trace)!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "marks_its_import", raising=False)
+    assert records_of(job(trust=Trust(allow=())))[-1] == Finished("done")
+    assert not trace.exists()
+    records_of(job(trust=Trust(allow=("marks-its-import",)), artefacts=str(tmp_path / "again")))
+    assert trace.exists()
 
 
 def test_a_job_is_plain_data(job):

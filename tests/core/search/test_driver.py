@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from crossbreed.core.lab.records import Evaluated, Finished, Record
 from crossbreed.core.ledger import Ledger
 from crossbreed.core.search.driver import DriverOptions
 from crossbreed.core.search.progress import Progress
+from crossbreed.core.trust import Trust
 from tests.core.search import material
 from tests.core.search.material import (
     Scripted,
@@ -63,6 +65,13 @@ def test_dominated_candidates_keep_one_seed(database: Path, toys: Registry) -> N
     rows = by_number(repository, study)
     seeds = {r.number: len(r.seeds) for r in rows.values()}
     assert seeds == {0: 3, 1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_whose_plugins_may_run_goes_with_every_job(database: Path, toys: Registry) -> None:
+    executor, careful = Scripted(), Trust(allow=("one", "two"))
+    drive(database, setting(replace(toys, trust=careful)), executor)
+    assert executor.log
+    assert {job.trust for job in executor.log} == {careful}
 
 
 def test_an_infeasible_candidate_is_stored_with_its_reason_and_not_trained(
