@@ -52,6 +52,9 @@ class Measured(CostModel):
     def __init__(self, config: Any, parts: Parts) -> None:
         super().__init__(config, parts)
         self.analytic = parts.factory("cost", "analytic")(parts.config("cost", "analytic", {}), parts)
+        # A search asks about many architectures on one device; its profiles are held, so that they stay themselves.
+        self._profiles: object = None
+        self._known: dict[tuple[Phase, Shape], Fit | None] = {}
 
     def estimate(
         self,
@@ -73,10 +76,9 @@ class Measured(CostModel):
         seconds: dict[str, float] = {}
         errors: dict[str, float] = {}
         for phase in PHASES:
-            profiles = [p for p in device["profiles"] if self._fits(p, device["name"], phase, shape)]
-            if not profiles:
+            fit = self._fit_of(device, phase, shape)
+            if fit is None:
                 continue
-            fit = self._fit(profiles, phase, shape)
             point = _features(ledger, phase, shape)
             self._check_range(point, fit, phase)
             seconds[phase] = float(_with_constant(point) @ fit.weights) / _tokens(phase, shape)
@@ -89,6 +91,16 @@ class Measured(CostModel):
             )
         prediction = Prediction("measured", str(device["name"]), seconds, {}, errors)
         return Ledger(**{**vars(ledger), "prediction": prediction})
+
+    def _fit_of(self, device: Mapping[str, Any], phase: Phase, shape: Shape) -> Fit | None:
+        """The fit of the device's profiles of a phase, made once; None where there are no profiles."""
+        if device["profiles"] is not self._profiles:
+            self._profiles, self._known = device["profiles"], {}
+        key = phase, shape
+        if key not in self._known:
+            profiles = [p for p in device["profiles"] if self._fits(p, device["name"], phase, shape)]
+            self._known[key] = self._fit(profiles, phase, shape) if profiles else None
+        return self._known[key]
 
     def _fits(self, profile: Mapping[str, Any], device: str, phase: Phase, shape: Shape) -> bool:
         wanted = (

@@ -20,6 +20,10 @@ class Counted(CostModel):
 
     model = "analytic"
 
+    def __init__(self, config: Any, parts: Any) -> None:
+        super().__init__(config, parts)
+        self.costs = parts.factory("cost", self.model)(parts.config("cost", self.model, {}), parts)
+
     def estimate(
         self,
         architecture: Architecture,
@@ -27,8 +31,7 @@ class Counted(CostModel):
         device: Mapping[str, Any] | None = None,
         rates: Mapping[str, tuple[float, ...]] | None = None,
     ) -> Ledger:
-        costs = self.parts.factory("cost", self.model)(self.parts.config("cost", self.model, {}), self.parts)
-        ledger = costs.estimate(architecture, shape, device, rates)
+        ledger = self.costs.estimate(architecture, shape, device, rates)
         return replace(ledger, **self.changes(ledger, architecture, shape, rates))
 
     def changes(self, ledger: Ledger, architecture: Architecture, shape: Shape, rates: Any) -> dict[str, Any]:

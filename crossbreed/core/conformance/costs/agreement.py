@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
+from crossbreed.core.conformance import probes
 from crossbreed.core.conformance.case import Case, Sizes
 from crossbreed.core.conformance.costs.models import SAMPLES, forced
 from crossbreed.core.conformance.costs.subject import EXECUTED, HALF, CostSubject
 from crossbreed.core.conformance.flop_count import count_flops
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.task import Batch
-from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
 from crossbreed.core.model.language_model import LanguageModel
 
 SLACK = 0.01
@@ -71,8 +74,7 @@ def executed_flops(subject: CostSubject, case: Case) -> None:
         ledger = subject.ledger(
             case.settings, architecture, tokens=tokens, rates=dict.fromkeys(nominal, HALF) or None
         )
-        counted = zip(EXECUTED, _dispatched(subject, architecture, nominal, tokens), strict=True)
-        for field, count in counted:
+        for field, count in zip(EXECUTED, _dispatched(name, tuple(nominal), tokens), strict=True):
             stated = getattr(ledger, field)
             require(
                 abs(stated - count) <= SLACK * count,
@@ -82,12 +84,12 @@ def executed_flops(subject: CostSubject, case: Case) -> None:
             )
 
 
-def _dispatched(
-    subject: CostSubject, architecture: Architecture, sites: object, tokens: int
-) -> tuple[float, float, float]:
-    """FLOPs a token of training, of prefill, and of the next token."""
-    model, text = subject.built(architecture), _tokens(tokens)
-    choices = forced(sites, tokens)  # type: ignore[arg-type]
+@cache
+def _dispatched(name: str, sites: tuple[str, ...], tokens: int) -> tuple[float, float, float]:
+    """FLOPs a token of training, of prefill, and of the next token: of probes alone, whatever is under check."""
+    model = LanguageModel(SAMPLES[name], probes.with_probes(Registry()), seed=1)
+    text = _tokens(tokens)
+    choices = forced(sites, tokens)
 
     def training() -> None:
         at = model.context(text, phase="train", labels_BT=text, forced=choices)
@@ -101,17 +103,16 @@ def _dispatched(
     return count_flops(training) / tokens, count_flops(prefill) / tokens, _next_token(model, text, sites)
 
 
-def _next_token(model: LanguageModel, text: torch.Tensor, sites: object) -> float:
+def _next_token(model: LanguageModel, text: torch.Tensor, sites: tuple[str, ...]) -> float:
     """The mean over decisions at the last token, each choice at each site as often as the other."""
-    names = list(sites)  # type: ignore[call-overload]
     costs = []
     with torch.no_grad():
         _, state = model(
             text[:, :-1], model.context(text[:, :-1], state=(empty := model.init_state(1))), empty
         )
         assert state is not None
-        for number in range(2 ** len(names)):
-            choice = {site: torch.tensor([[number >> i & 1]]) for i, site in enumerate(names)}
+        for number in range(2 ** len(sites)):
+            choice = {site: torch.tensor([[number >> i & 1]]) for i, site in enumerate(sites)}
             last = text[:, -1:]
             at = model.context(last, phase="decode", state=state, forced=choice)
             costs.append(count_flops(lambda at=at, last=last: model.logits(model(last, at, state)[0])))  # type: ignore[misc]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -50,7 +49,7 @@ SAMPLES: dict[str, Architecture] = {
 """Small models that together have what a genome can have: own and shared weights, gates and halts."""
 
 
-def forced(sites: Mapping[str, Any], tokens: int) -> dict[str, Tensor]:
+def forced(sites: Iterable[str], tokens: int) -> dict[str, Tensor]:
     """Choices by which half of those who are asked take choice 1, at every site on its own."""
     number_T = torch.arange(tokens)
     found = {}

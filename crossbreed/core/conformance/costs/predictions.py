@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from statistics import median
 
@@ -9,7 +10,7 @@ from crossbreed.core.conformance.case import Case, Sizes
 from crossbreed.core.conformance.costs import device, laws  # noqa: F401  (the laws stand before these)
 from crossbreed.core.conformance.costs.models import BOTH, layers
 from crossbreed.core.conformance.costs.subject import CostSubject
-from crossbreed.core.conformance.rule import require, rule
+from crossbreed.core.conformance.rule import Broken, require, rule
 from crossbreed.core.genome import Architecture
 from crossbreed.core.ledger import Phase, Prediction, Shape
 
@@ -32,18 +33,22 @@ def _timeless(subject: CostSubject) -> str:
 def _unmeasured(subject: CostSubject) -> str:
     if _timeless(subject):
         return _timeless(subject)
-    declared = _predicted(subject, Case(), layers(*BOTH)).relative_error
-    return "" if declared else "it declares no error of its predictions"
+    (prediction,) = _predicted(subject, Case(), [layers(*BOTH)])
+    return "" if prediction.relative_error else "it declares no error of its predictions"
 
 
 def _predicted(
-    subject: CostSubject, case: Case, architecture: Architecture, phases: tuple[Phase, ...] = device.PHASES
-) -> Prediction:
+    subject: CostSubject,
+    case: Case,
+    architectures: Iterable[Architecture],
+    phases: tuple[Phase, ...] = device.PHASES,
+) -> list[Prediction]:
+    """What one cost model predicts for each."""
     model, known = subject.model(case.settings), subject.device(SHAPE, PROFILED, phases)
-    found = model.estimate(architecture, SHAPE, known).prediction
-    require(found is not None, "it needs a device, but predicts no time")
-    assert found is not None
-    return found
+    found = [model.estimate(architecture, SHAPE, known).prediction for architecture in architectures]
+    if None in found:
+        raise Broken("it needs a device, but predicts no time")
+    return [prediction for prediction in found if prediction is not None]
 
 
 @rule(
@@ -58,7 +63,7 @@ def _predicted(
 )
 def seconds(subject: CostSubject, case: Case) -> None:
     series = [layers(*(BOTH * count)) for count in (1, 2, 4, 8)]
-    found = [_predicted(subject, case, architecture) for architecture in series]
+    found = _predicted(subject, case, series)
     for prediction, architecture in zip(found, series, strict=True):
         require(
             prediction.device == device.NAME,
@@ -95,8 +100,8 @@ def seconds(subject: CostSubject, case: Case) -> None:
 def declared_error(subject: CostSubject, case: Case) -> None:
     phase = device.PHASES[case["phase"]]
     off, declared = [], 0.0
-    for number, architecture in enumerate(_kept()):
-        prediction = _predicted(subject, case, architecture, (phase,))
+    predictions = _predicted(subject, case, _kept(), (phase,))
+    for number, (architecture, prediction) in enumerate(zip(_kept(), predictions, strict=True)):
         if phase not in prediction.relative_error:
             return
         declared = prediction.relative_error[phase]

@@ -40,6 +40,7 @@ class CostSubject(Subject):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._ledgers: dict[str, Ledger] = {}
+        self._devices: dict[tuple[Shape, int, tuple[Phase, ...]], dict[str, Any]] = {}
         super().__init__(*arguments, **named)
 
     @cached_property
@@ -83,7 +84,11 @@ class CostSubject(Subject):
         """The simulated device, with profiles of so many architectures, for cost models that need one."""
         if not self.descriptor.needs_device:
             return None
-        return {**device.ceilings(), "profiles": device.profiles(device.profiled(count), shape, phases)}
+        key = shape, count, phases
+        if key not in self._devices:
+            profiles = device.profiles(device.profiled(count), shape, phases)
+            self._devices[key] = {**device.ceilings(), "profiles": profiles}
+        return self._devices[key]
 
     def built(self, architecture: Architecture) -> LanguageModel:
         return LanguageModel(architecture, self.parts, seed=1)
