@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -129,6 +130,7 @@ def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: P
 
     # Long enough to be caught at work.
     file = toy_file(train={"tokens": 49152, "log_every": 8})
+    before = _children()
     with Study.start(str(database), file, toys()) as study:
         outcome = study.run(executor="ray", workers=2, device="cpu", on_progress=kill_one)
         assert outcome.end == "done"
@@ -137,7 +139,7 @@ def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: P
         assert len(events) == 1
         assert set(study.candidates()["state"]) == {"done"}
         ray_losses = {n: losses(study.repository, f"tiny/{n}/0") for n in (0, 1)}
-        alive = _workers_alive()
+        alive = _still_alive(before)
     assert alive == []
     again = tmp_path / "inline.db"
     with Study.start(str(again), file, toys()) as study:
@@ -145,20 +147,26 @@ def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: P
         assert {n: losses(study.repository, f"tiny/{n}/0") for n in (0, 1)} == ray_losses
 
 
-def _workers_alive() -> list[str]:
+def _children() -> dict[int, str]:
+    """Living processes under this one, with their command lines."""
     import psutil
 
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        found = [
-            " ".join(p.cmdline())
-            for p in psutil.Process().children(recursive=True)
-            if p.status() != psutil.STATUS_ZOMBIE and "ray" in " ".join(p.cmdline())
-        ]
-        if not found:
-            return []
-        time.sleep(0.2)
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = " ".join(process.cmdline())
     return found
+
+
+def _still_alive(before: dict[int, str]) -> list[str]:
+    """Processes begun since ``before`` that are there after ten seconds of patience."""
+    deadline = time.monotonic() + 10
+    while new := [line for pid, line in _children().items() if pid not in before]:
+        if time.monotonic() > deadline:
+            return new
+        time.sleep(0.2)
+    return []
 
 
 @pytest.mark.slow
@@ -239,8 +247,8 @@ def wait_for_curve(database: Path, key: str, points: int, process: subprocess.Po
 
 @pytest.mark.timeout(300)
 def test_killed_at_any_moment_and_run_again_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    # Two rungs, so that what was killed late goes on from a checkpoint.
-    file = toy_file(train={"tokens": 163_840, "rungs": [0.25, 1.0], "log_every": 4})
+    # Two rungs, so that what was killed late goes on from a checkpoint; the first of seconds, so that it is met at work.
+    file = toy_file(train={"tokens": 327_680, "rungs": [0.5, 1.0], "log_every": 4})
     first = session(tmp_path, file)
     database = tmp_path / "study.db"
     wait_for_curve(database, "tiny/0/0", 2, first)
