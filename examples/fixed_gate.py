@@ -3,7 +3,7 @@
 import torch
 from pydantic import BaseModel, Field
 
-from crossbreed import Decision, Router, RouterCapabilities, RouterDescriptor, hookimpl
+from crossbreed import Cost, Decision, Router, RouterCapabilities, RouterDescriptor, Work, hookimpl
 
 
 class Config(BaseModel, frozen=True, extra="forbid"):
@@ -19,6 +19,11 @@ class FixedGate(Router, torch.nn.Module):
 
     def forward(self, h_BTD, context, state):
         return Decision((context.entropy(h_BTD) > self.threshold).long()), state
+
+    @staticmethod
+    def cost(config, build, shape):
+        probe = 2.0 * build.d_model * build.vocab  # the output head, for every token
+        return Cost(write=Work(probe, probe, probe, probe, weights=probe / 2))
 
 
 @hookimpl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crossbreed.core.conformance.mixers.subject import FLOORS, NOISE
+from crossbreed.core.conformance.routers.account import SIGMAS
 from crossbreed.core.conformance.rule import HOMES, Rule, rules_of
 from crossbreed.core.conformance.subject import PROFILES
 from crossbreed.core.host import KIND_LABELS
@@ -43,7 +44,9 @@ class TestRunningMean(MixerConformance):
 ```
 
 `files` are plugin files; an installed plugin needs none. `settings` are tried beside the defaults and drawn ones. `profile = "full"`
-tries more. A rule that does not apply is a skipped test.
+tries more. A rule that does not apply is a skipped test. `RouterConformance`, `DepthPolicyConformance`, `CostModelConformance`,
+`TaskConformance` and `SearchSpaceConformance` stand beside it. A task whose defaults do not suffice is tried with the `example` of its
+descriptor.
 
 ## Tolerances
 
@@ -51,13 +54,18 @@ tries more. A rule that does not apply is a skipped test.
 measured from unperturbed runs of the same mixer, and never by less than {floors} of the largest output. So no mixer is
 accused for being sensitive, and a leak or a lost state, which is of the size of the output, always shows. Weights are made loud before
 (noise on every matrix), so that parts that start at zero take part; initial values, marks and gradients are looked at as built.
+
+Choices of a router are compared exactly, but only those that are *firm*: that stand when the last bits of its input change. It stands
+alone at its site, with loud weights and a few training steps behind it, so that a running threshold lies among what it is compared
+with. Models around depth policies and cost models are made of parts whose costs are known, and predicted times are those of a simulated
+device. Shares of finitely many items, and rates that are drawn, may miss by {sigmas:g} standard errors.
 """
 
 
 def text() -> str:
     profiles = {name: _tried(profile.drawn) for name, profile in PROFILES.items()}
     floors = ", ".join(f"{floor:g} in {dtype}" for dtype, floor in FLOORS.items())
-    lines = [INTRODUCTION.format(**profiles, noise=NOISE, floors=floors)]
+    lines = [INTRODUCTION.format(**profiles, noise=NOISE, floors=floors, sigmas=SIGMAS)]
     for kind in HOMES:
         lines += [
             f"## Rules of {_plural(KIND_LABELS[kind])}",

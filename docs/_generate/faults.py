@@ -17,6 +17,7 @@ is judged by, or by a test of what we ship, or by both. Numbers are those of our
 """
 OPS = "tests/core/ops"
 MIXERS = "tests/plugins/mixers"
+ROUTERS = "tests/plugins/routers"
 
 
 class Fault(NamedTuple):
@@ -87,9 +88,24 @@ CAUSALITY = {
         ("tests/conformance/test_mixers.py::test_an_unusual_mixer_that_is_right_passes",),
         "The rules pass it.",
     ),
-    "C8": Fault("a rate is rounded up to one token, so that at length 1 everything is routed"),
-    "C10": Fault("a random router differs between workers, after a resume, or at the last short segment"),
-    "C11": Fault("a part gets no gradient"),
+    "C8": Fault(
+        "a rate is rounded up to one token, so that at length 1 everything is routed",
+        (f"{ROUTERS}/test_segment_random.py::test_a_quarter_stays_a_quarter_on_the_shortest_rows",),
+    ),
+    "C10": Fault(
+        "a random router differs between workers, after a resume, or at the last short segment",
+        (
+            f"{ROUTERS}/test_segment_random.py::test_another_worker_and_a_resumed_step_draw_the_same_map",
+            f"{ROUTERS}/test_segment_random.py::test_one_choice_a_segment_and_the_short_last_one_is_covered_once",
+        ),
+    ),
+    "C11": Fault(
+        "a part gets no gradient, or a router collapses onto one choice",
+        (
+            f"{ROUTERS}/test_learned.py::test_training_reaches_the_target_rate_and_keeps_every_choice_alive",
+            "tests/core/lab/analytics/test_experts.py::test_a_pool_by_hand",
+        ),
+    ),
 }
 STATE = {
     "D1": Fault("a split forward differs from the whole"),
@@ -216,12 +232,33 @@ SEARCH = {
     "O19": Fault("a resumed search forgets what it knew"),
     "R7": Fault("a resumed run sees other data"),
 }
+RECALL, BYTES = "tests/plugins/tasks/test_recall.py", "tests/plugins/tasks/test_text_bytes.py"
+EVALUATION = "tests/core/lab/test_evaluate.py"
 TASKS = {
-    "T1": Fault("a perfect predictor scores less than 1, or a mean of nothing is a score"),
-    "T2": Fault("training and evaluation items overlap"),
-    "T3": Fault("labels are off by one"),
-    "T4": Fault("a filler is a legal key"),
-    "T5": Fault("the batch size changes the score"),
+    "T1": Fault(
+        "a perfect predictor scores less than 1, or a mean of nothing is a score",
+        (
+            f"{EVALUATION}::test_a_perfect_predictor_scores_one_though_most_classes_are_absent",
+            f"{EVALUATION}::test_labels_all_ignored_are_a_sentence_and_no_nan",
+        ),
+    ),
+    "T2": Fault(
+        "training and evaluation items overlap",
+        (
+            f"{RECALL}::test_training_never_meets_an_evaluation_item_even_where_rows_are_few",
+            f"{BYTES}::test_repeats_across_the_cut_are_reported",
+        ),
+    ),
+    "T3": Fault("labels are off by one", (f"{RECALL}::test_a_row_written_out_by_hand_is_solved",)),
+    "T4": Fault("a filler is a legal key", (f"{RECALL}::test_rows_have_the_published_layout",)),
+    "T5": Fault(
+        "the batch size changes the score",
+        (f"{EVALUATION}::test_batch_size_changes_neither_score_nor_decisions",),
+    ),
+    "T7": Fault(
+        "a length that was not trained on chooses the checkpoint",
+        note="Items have the task's own length, and no checkpoint is chosen by a score: a run is judged as its last step left it.",
+    ),
 }
 LISTING = "tests/cli/test_installed_plugins.py"
 HOST = "tests/core/test_host.py"

@@ -98,3 +98,27 @@ def test_bad_input_is_exit_2(cli: Cli, arguments: list[str], sentence: str) -> N
     assert result.code == 2
     assert result.out == ""
     assert sentence in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("segment_random", "router segment_random"),
+        ("layered", "depth policy layered"),
+        ("bytes", "task bytes"),
+    ],
+)
+def test_a_builtin_of_another_kind_passes_by_name(cli: Cli, name: str, label: str) -> None:
+    result = cli("check", name, "--profile", "suite")
+    assert result.code == 0
+    assert f"{label} from crossbreed" in result.out
+
+
+def test_a_router_that_looks_ahead_fails_with_the_smallest_prefix(cli: Cli) -> None:
+    path = Path(__file__).parents[1] / "conformance/broken/routers/block_mean.py"
+    result = cli("check", path, "--profile", "suite", "--json")
+    assert result.code == 1
+    (plugin,) = result.json("check")["plugins"]
+    (failed,) = (rule for rule in plugin["rules"] if rule["status"] == "failed")
+    assert (failed["rule"], failed["sizes"]) == ("causal", {"prefix": 1})
+    assert failed["numbers"]["changed"] > 0

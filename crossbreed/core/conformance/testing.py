@@ -37,16 +37,21 @@ class Conformance:
     files: ClassVar[Sequence[str]] = ()
     profile: ClassVar[ProfileName] = "suite"
     settings: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    _subject: ClassVar[Subject]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "rule" in metafunc.fixturenames:
             rules = rules_of(self.kind)
             metafunc.parametrize("rule", rules, ids=[rule.name for rule in rules])
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def subject(self) -> Subject:
-        registry = Host.load(self.files)
-        return subject_of(self.kind)(registry, self.plugin, self.profile, self.settings)
+        cls = type(self)
+        # One for all tests of a class, since rules share what they find out.
+        if "_subject" not in cls.__dict__:
+            made = subject_of(cls.kind)(Host.load(cls.files), cls.plugin, cls.profile, cls.settings)
+            cls._subject = made
+        return cls._subject
 
     def test_rule(self, subject: Subject, rule: Rule) -> None:
         outcome = judge(rule, subject)

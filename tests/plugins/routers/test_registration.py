@@ -27,7 +27,7 @@ def test_listing_imports_no_torch(package):
 @pytest.mark.parametrize(
     ("name", "kind"), [(n, k) for n, d in DESCRIPTORS.items() for k in d.capabilities.sites]
 )
-def test_every_router_stands_at_every_site_that_it_declares(name, kind):
+def test_every_router_stands_at_every_site_as_declared(name, kind):
     d = DESCRIPTORS[name]
     build = RouterBuild("site", kind, d_model=8, vocab=23, choices=2)
     config = d.config()

@@ -24,7 +24,7 @@ register_settings_rule("task")
     says="Batches have the size and length that were asked for, and every token and label is in the vocabulary.",
     measured="Training batches of 1 and 5 rows and the evaluation items in batches of at most so many; labels may be -100 where "
     "nothing is scored, and something is scored.",
-    faults=("S10", "S11"),
+    faults=("S10", "S11", "T7"),
     sizes=Sizes({"size": (1, 5)}),
 )
 def batches(subject: TaskSubject, case: Case) -> None:
