@@ -323,7 +323,8 @@ def test_a_study_on_postgresql_is_browsed_as_one_in_a_file(
     with serving(postgres_url, tmp_path) as server, browser.open() as page:
         visit(page, server.url("front", study=STUDY))
         click_candidate(page, ON_FRONT[0])
-        expect(page.get_by_text(f"Candidate {ON_FRONT[0]}")).to_be_visible()
+        details = page.locator(".st-key-details")
+        expect(details.get_by_role("heading", name=f"Candidate {ON_FRONT[0]}")).to_be_visible()
         for secret in (PASSWORD, quote(PASSWORD, safe="")):
             assert secret not in page.content()
             assert secret not in server.log.read_text()
