@@ -6,36 +6,30 @@ was leased goes back into the queue, what workers kept on disk is stored, and ru
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Literal
 
-from crossbreed.core import genome
-from crossbreed.core.errors import StudyBusy
 from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.records import Curve, Finished, Record, Started
-from crossbreed.core.search import agenda
+from crossbreed.core.search import agenda, taking_up
 from crossbreed.core.search.agenda import Item
+from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
-from crossbreed.core.search.candidates import Candidate, Objectives, read
+from crossbreed.core.search.candidates import Objectives
 from crossbreed.core.search.dispatch import job_for
 from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool
+from crossbreed.core.search.halving import Halving
+from crossbreed.core.search.hold import RUN_LEASE_S, Hold
 from crossbreed.core.search.intake import Intake, run_folder
+from crossbreed.core.search.interrupts import orderly
 from crossbreed.core.search.progress import Activity, Pace, Progress
-from crossbreed.core.search.rungs import promotions
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Repository
-from crossbreed.storage.rows import CandidateRow
 
 POLL_S = 0.25
 """Longest wait for reports; also how fast a stop is noticed between reports."""
-HEARTBEAT_S = 15.0
-RUN_LEASE_S = 600.0
 PROGRESS_S = 0.5
 
 End = Literal["done", "interrupted", "out_of_time"]
@@ -77,21 +71,16 @@ class Driver:
         self.spool = Spool(repository.artefacts / "spool" / setting.file.name)
         self._start_executor = start_executor
         self._executor: Executor | None = None
-        self.file = setting.file
-        self.search = setting.file.search
-        self.rungs = len(setting.file.train.rung_tokens())
-        self.objectives = Objectives(dict(setting.file.objectives))
+        self.file, self.search = setting.file, setting.file.search
+        rungs = len(setting.file.train.rung_tokens())
+        self.board = Board(repository, study_id, rungs, Objectives(dict(setting.file.objectives)))
+        self.halving = Halving(self.board, setting)
         self.breeder = Breeder(repository, study_id, setting)
-        self.intake = Intake(repository, study_id, self.rungs, self.breeder)
+        self.intake = Intake(repository, study_id, rungs, self.breeder)
         self.pace = Pace()
         self._active: dict[str, _Active] = {}
-        self._promoted: set[int] = set()
         self._profiling = False
         self._stopping = False
-        self._fault: BaseException | None = None
-        self._rows: list[CandidateRow] = []
-        self._candidates: list[Candidate] = []
-        self._stale = True
         self._shown_at = 0.0
 
     def request_stop(self) -> None:
@@ -111,96 +100,39 @@ class Driver:
 
         Ctrl-C once is ``request_stop``; twice raises KeyboardInterrupt at once, with everything reported so far stored.
         """
-        hold = self.repository.acquire_driver_lease(self.study_id)
-        over = threading.Event()
-        beating = threading.Thread(target=self._heartbeat, args=(hold.token, over), daemon=True)
-        beating.start()
-        try:
-            with self._signals():
-                self._take_up()
-                self._executor = self._start_executor(self.spool)
-                return self._loop()
-        finally:
-            if self._executor is not None:
-                self._executor.shutdown()
-            over.set()
-            beating.join()
-            self.repository.release_driver_lease(self.study_id, hold.token)
-
-    def _heartbeat(self, token: str, over: threading.Event) -> None:
-        """Keep the driver's and the jobs' leases alive, also while an inline job holds the main thread."""
-        while not over.wait(HEARTBEAT_S):
+        with Hold(self.repository, self.study_id, self.file.name, self._leases, self.request_stop) as hold:
             try:
-                if not self.repository.heartbeat(self.study_id, token):
-                    raise StudyBusy(
-                        f"study {self.file.name!r} was taken over by another driver while this one was silent; it goes on there."
-                    )
-                for active in list(self._active.values()):
-                    self.repository.renew_lease(active.item.seed.run_id, active.lease, seconds=RUN_LEASE_S)
-            # Raised again by the loop, in the thread that can end the search.
-            except Exception as error:
-                self._fault = error
-                self.request_stop()
-                return
+                with orderly(self.request_stop, lambda: self._stopping):
+                    self._take_up()
+                    self._executor = self._start_executor(self.spool)
+                    return self._loop(hold)
+            finally:
+                if self._executor is not None:
+                    self._executor.shutdown()
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop in order; a second one at once. Only the main thread can handle signals."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            if self._stopping:
-                raise KeyboardInterrupt
-            self.request_stop()
-
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _leases(self) -> list[tuple[int, str]]:
+        return [(active.item.seed.run_id, active.lease) for active in list(self._active.values())]
 
     def _take_up(self) -> None:
-        """Store what workers kept on disk, queue what dead ones held, and add the reference to a new study."""
-        held = {r.lease: r for r in self.repository.runs(self.study_id, agenda.HELD) if r.lease}
-        for lease in self.spool.leases():
-            run = held.get(lease)
-            if run is not None:
-                folder = run_folder(self.file.name, run.number, run.seed)
-                self.intake.take_all(run.id, run.number, folder, lease, self.spool.read(lease))
-            self.spool.discard(lease)
-        for row in self.repository.requeue_expired(self.study_id, everything=True):
-            # The driver died, not the worker: however often that happens, it is no attempt of the run's.
-            self.repository.set_run_state(row.id, "queued")
-        self._retire_old_versions()
+        """Go on from what is stored, and add the reference to a new study."""
+        taking_up.settle(self.repository, self.study_id, self.setting, self.spool, self.intake)
         rows = self.repository.candidates(self.study_id)
         self.breeder.recall(rows)
         if not any(row.origin == "reference" for row in rows):
             self.breeder.add_reference()
         for architecture in self.options.named:
             self.breeder.add_named(architecture)
-        point = self.setting.hypervolume_reference(self.objectives)
+        point = self.setting.hypervolume_reference(self.board.objectives)
         self.repository.fix_reference_point(self.study_id, point)
 
-    def _retire_old_versions(self) -> None:
-        """End runs that were queued under another version of a plugin: going on would mix two models in one run."""
-        for run in self.repository.runs(self.study_id, agenda.WAITING):
-            trial = self.repository.trial(self.study_id, run.number)
-            architecture = genome.parse(Architecture, trial.genome, f"trial {run.number}")
-            if run.identities != self.setting.registry.identities(architecture):
-                cause = "a plugin of this candidate has changed since the run was queued; its results would not pool"
-                self.repository.set_run_state(run.id, "failed", cause=cause)
-
-    def _loop(self) -> End:
+    def _loop(self, hold: Hold) -> End:
         while True:
             self._refresh()
             self._show()
             if self._stopping:
                 if not self.executor.running:
-                    if self._fault is not None:
-                        raise self._fault
+                    if hold.fault is not None:
+                        raise hold.fault
                     return "interrupted"
             elif not self._fill() and not self.executor.running:
                 return "out_of_time" if self._out_of_time and self._work_left() else "done"
@@ -212,13 +144,8 @@ class Driver:
         return bool(limits) and self.pace.elapsed_s > 3600 * min(limits)
 
     def _refresh(self) -> None:
-        if self._stale:
-            heavy = self.rungs > 1 or self.objectives.need_ledger
-            self._rows = self.repository.candidates(self.study_id, details=heavy)
-            self._candidates = read(self._rows, self.objectives)
-            if self.rungs > 1:
-                self._promoted.update(self._promotions(closing=False))
-            self._stale = False
+        if self.board.refresh():
+            self.halving.update()
 
     # What to do next
 
@@ -226,7 +153,7 @@ class Driver:
         """Give free workers something to do; False when nothing is left but what is running."""
         while self.executor.running < self.executor.slots:
             waiting = self._waiting()
-            to_train = [i for i in waiting if i.need == "train" and self._may_train(i)]
+            to_train = [i for i in waiting if i.need == "train" and self.halving.may_train(i)]
             to_profile = [i for i in waiting if i.need != "train"]
             more = not self._out_of_time and (bool(to_train) or self._may_propose())
             if not to_profile:
@@ -243,8 +170,8 @@ class Driver:
             if to_train:
                 self._submit(to_train[0])
             elif self._may_propose():
-                self.breeder.add_next(self._rows, self._candidates, self.objectives)
-                self._stale = True
+                self.breeder.add_next(self.board.rows, self.board.candidates, self.board.objectives)
+                self.board.changed()
             elif self.executor.running:
                 return True
             elif not self._close():
@@ -255,53 +182,26 @@ class Driver:
     def _waiting(self) -> list[Item]:
         """Runs that wait, without those given to a worker since the tables were read."""
         given = {active.item.seed.run_id for active in self._active.values()}
-        return [i for i in agenda.waiting(self._rows, self.rungs) if i.seed.run_id not in given]
+        return [i for i in self.board.waiting() if i.seed.run_id not in given]
 
     def _work_left(self) -> bool:
-        seeds = agenda.wanted_seeds(self._candidates, self.search.seeds)
+        seeds = agenda.wanted_seeds(self.board.candidates, self.search.seeds)
         return bool(self._waiting()) or self._may_propose() or bool(seeds)
 
     def _may_propose(self) -> bool:
-        proposed = sum(row.origin in ("start", "sampler") for row in self._rows)
-        return proposed + self.breeder.repeated < self.search.trial_limit()
-
-    def _may_train(self, item: Item) -> bool:
-        """A first run waits at each rung until it is promoted; later seeds of a candidate go straight through."""
-        first = min(s.run_id for s in item.row.seeds)
-        compared = self.rungs > 1 and item.seed.run_id == first and 0 < item.seed.rungs_done < self.rungs
-        return not compared or item.seed.state == "preempted" or item.seed.run_id in self._promoted
-
-    def _promotions(self, *, closing: bool) -> list[int]:
-        metrics = {
-            run_id: {r.rung: r.metrics for r in rungs}
-            for run_id, rungs in self.repository.study_rungs(self.study_id).items()
-        }
-        standing = agenda.standings(
-            self._rows, metrics, self.objectives, self.setting.task.score.name, self.rungs
-        )
-        return promotions(
-            standing, self.objectives.ways, self.file.train.reduction, self.rungs, closing=closing
-        )
+        return self.board.proposed() + self.breeder.repeated < self.search.trial_limit()
 
     def _close(self) -> bool:
         """Nothing waits and nothing runs: let the best of each rung go on, prune the rest, then confirm the front."""
         at_rungs = [i for i in self._waiting() if i.need == "train"]
         if at_rungs:
-            chosen = set(self._promotions(closing=True))
-            highest = max((i.seed.rungs_done for i in at_rungs if i.seed.run_id in chosen), default=0)
-            for item in at_rungs:
-                if item.seed.run_id in chosen and item.seed.rungs_done == highest:
-                    self._promoted.add(item.seed.run_id)
-                elif item.seed.run_id not in chosen:
-                    cause = f"not among the best 1/{self.file.train.reduction:g} of rung {item.seed.rungs_done - 1}"
-                    self.repository.set_run_state(item.seed.run_id, "pruned", cause=cause)
-            self._stale = True
+            self.halving.close(at_rungs)
             return True
-        wanted = agenda.wanted_seeds(self._candidates, self.search.seeds)
+        wanted = agenda.wanted_seeds(self.board.candidates, self.search.seeds)
         for candidate, seeds in wanted:
             for seed in seeds:
                 self.breeder.add_seed(candidate.row, seed)
-        self._stale = True
+        self.board.changed()
         return bool(wanted)
 
     def _submit(self, item: Item) -> None:
@@ -309,7 +209,7 @@ class Driver:
         self.executor.start()
         lease = self.repository.lease_run(run_id, type(self.executor).__name__, seconds=RUN_LEASE_S)
         if lease is None:
-            self._stale = True
+            self.board.changed()
             return
         folder = run_folder(self.file.name, item.row.number, item.seed.seed)
         self._active[lease] = _Active(item, lease, folder)
@@ -333,7 +233,7 @@ class Driver:
             self.spool.discard(lease)
         del self._active[lease]
         self.pace.ended(lease, time.monotonic() - active.begun)
-        self._stale = True
+        self.board.changed()
 
     def _count(self, lease: str, record: Record) -> None:
         if isinstance(record, Started):
@@ -364,9 +264,8 @@ class Driver:
     def progress(self, activity: Activity | None = None) -> Progress:
         """The search as it stands."""
         states = self.repository.run_states(self.study_id)
-        named = sum(row.origin == "named" for row in self._rows)
-        proposed = named + sum(row.origin in ("start", "sampler") for row in self._rows)
-        limit = self.search.trial_limit() + named
+        named = sum(row.origin == "named" for row in self.board.rows)
+        proposed, limit = named + self.board.proposed(), self.search.trial_limit() + named
         if activity is None:
             activity = "stopping" if self._stopping else "profiling" if self._profiling else "training"
         return Progress(
@@ -374,8 +273,8 @@ class Driver:
             states=states,
             trials=proposed,
             trial_limit=limit,
-            infeasible=sum(row.state == "infeasible" for row in self._rows),
-            candidates=tuple(self._candidates),
+            infeasible=sum(row.state == "infeasible" for row in self.board.rows),
+            candidates=tuple(self.board.candidates),
             running=tuple(
                 f"{self.file.name}/{a.item.row.number}/{a.item.seed.seed}" for a in self._active.values()
             ),
@@ -387,5 +286,6 @@ class Driver:
     def _jobs_left(self, states: Mapping[str, int], unproposed: int) -> int:
         """Jobs until the end, about: two for each run (train, profile), and fresh seeds for a front as it is now."""
         open_runs = sum(states.get(s, 0) for s in ("queued", "leased", "running", "preempted"))
-        seeds = sum(len(missing) for _, missing in agenda.wanted_seeds(self._candidates, self.search.seeds))
+        wanted = agenda.wanted_seeds(self.board.candidates, self.search.seeds)
+        seeds = sum(len(missing) for _, missing in wanted)
         return 2 * (open_runs + seeds + max(0, unproposed))

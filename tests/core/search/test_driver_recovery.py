@@ -192,7 +192,7 @@ def test_time_is_up_between_jobs_and_the_next_session_goes_on(database: Path, to
 def test_a_stolen_lease_ends_the_session(
     database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crossbreed.core.search.driver.HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("crossbreed.core.search.hold.HEARTBEAT_S", 0.01)
     executor = Scripted()
     stolen = threading.Event()
 

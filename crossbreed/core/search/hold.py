@@ -1,0 +1,58 @@
+"""The driver's hold on a study: its lease and those of its jobs, kept alive by heartbeats from a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from crossbreed.core.errors import StudyBusy
+from crossbreed.storage import Repository
+
+HEARTBEAT_S = 15.0
+RUN_LEASE_S = 600.0
+
+
+@dataclass
+class Hold:
+    """Held while the ``with`` block runs; entering raises StudyBusy when another driver holds the study.
+
+    leases:   run id and lease of every job with a worker, asked for at each heartbeat.
+    on_fault: called once, from the heart's thread, when the lease was lost or the database cannot be written; ``fault``
+              is then to be raised by the thread that can end the search.
+    """
+
+    repository: Repository
+    study_id: int
+    name: str
+    leases: Callable[[], Iterable[tuple[int, str]]]
+    on_fault: Callable[[], None]
+    fault: BaseException | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Hold:
+        self._token = self.repository.acquire_driver_lease(self.study_id).token
+        self._heart = threading.Thread(target=self._beat, daemon=True)
+        self._heart.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._heart.join()
+        self.repository.release_driver_lease(self.study_id, self._token)
+
+    def _beat(self) -> None:
+        """Also while an inline job holds the main thread."""
+        while not self._over.wait(HEARTBEAT_S):
+            try:
+                if not self.repository.heartbeat(self.study_id, self._token):
+                    raise StudyBusy(
+                        f"study {self.name!r} was taken over by another driver while this one was silent; it goes on there."
+                    )
+                for run_id, lease in self.leases():
+                    self.repository.renew_lease(run_id, lease, seconds=RUN_LEASE_S)
+            # Raised again by the driver's loop, in the thread that can end the search.
+            except Exception as error:
+                self.fault = error
+                self.on_fault()
+                return
