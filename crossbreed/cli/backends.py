@@ -10,15 +10,6 @@ from pathlib import Path
 
 from crossbreed.core.contracts.capabilities import CUDA, MixerCapabilities
 
-KNOWN: dict[str, tuple[str, ...]] = {
-    "sdpa": ("torch.nn.functional",),
-    "flex": ("torch.nn.attention.flex_attention",),
-    "flash_attn": ("flash_attn", CUDA),
-    "fla": ("fla", CUDA),
-    "mamba_ssm": ("mamba_ssm", CUDA),
-}
-"""What backends of a usual name need; a mixer's own ``backend_needs`` come first."""
-
 
 @dataclass(frozen=True)
 class Backend:
@@ -31,12 +22,7 @@ class Backend:
 def backends_of(capabilities: MixerCapabilities) -> Iterator[Backend]:
     """All backends that a mixer states. Modules are looked for, not imported: ``crossbreed doctor`` imports them."""
     for name in capabilities.backends:
-        yield Backend(name, _missing(needs(capabilities, name)))
-
-
-def needs(capabilities: MixerCapabilities, backend: str) -> tuple[str, ...]:
-    """Modules that a backend imports, and ``cuda`` where it needs a CUDA device."""
-    return tuple(capabilities.backend_needs.get(backend, KNOWN.get(backend, ())))
+        yield Backend(name, _missing(capabilities.needs(name)))
 
 
 def _missing(needed: Iterable[str]) -> str:

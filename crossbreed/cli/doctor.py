@@ -18,10 +18,9 @@ import typer
 from rich.markup import escape
 
 from crossbreed import __version__
-from crossbreed.cli.backends import KNOWN, needs
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, duration_s, print_json, si, size, table
-from crossbreed.core.contracts.capabilities import CUDA
+from crossbreed.core.contracts.capabilities import CUDA, KNOWN_NEEDS
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Registry
 
@@ -174,13 +173,13 @@ def _backends(registry: Registry) -> Iterator[Check]:
         able = registry.descriptor("mixer", mixer).capabilities
         for backend in able.backends:
             users.setdefault(backend, []).append(mixer)
-            imported = [need for need in needs(able, backend) if need != CUDA]
+            imported = [need for need in able.needs(backend) if need != CUDA]
             modules |= {backend: imported[0]} if imported else {}
     for backend, mixers in users.items():
         check = Check("backend", backend, "ok", "", required=backend == "reference")
         if backend in modules:
             fix = "pip install 'crossbreed[cuda]' (needs a CUDA device)"
-            if backend not in KNOWN:
+            if backend not in KNOWN_NEEDS:
                 fix = f"install {modules[backend].partition('.')[0]}, as the plugin's own pages say"
             check = _importable("backend", backend, modules[backend], fix)
         found = f"{check.detail}; " if check.detail else ""

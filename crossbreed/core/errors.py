@@ -52,6 +52,10 @@ class Diverged(CrossbreedError):
     """A loss or a gradient stopped being finite during training."""
 
 
+class WrongBackend(CrossbreedError):
+    """A backend computes something else than the reference on this device, so that nothing it gives can be trusted."""
+
+
 class OutOfMemory(CrossbreedError):
     """The device or the host ran out of memory during a trial."""
 

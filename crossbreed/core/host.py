@@ -164,8 +164,12 @@ class Registry:
         return genome.canonical(architecture, resolve)
 
     def identities(self, architecture: genome.Architecture) -> dict[str, str]:
-        """``kind:name`` -> identity of every plugin an architecture uses; seeds pool only within equal identities."""
-        used: set[tuple[Kind, str]] = {("mixer", sub.mixer) for _, sub in architecture.sublayers()}
+        """``kind:name`` -> identity of every plugin an architecture uses, those of readers included; seeds pool only within
+        equal identities."""
+        used: set[tuple[Kind, str]] = set()
+        for _, sub in architecture.sublayers():
+            readers = getattr(self.config("mixer", sub.mixer, sub.params), "readers", None) or ()
+            used |= {("mixer", name) for name in (sub.mixer, *(reader.name for reader in readers))}
         routers = [architecture.mode_router, *(s.halt for s in architecture.stages)]
         routers += [block.gate for stage in architecture.stages for block in stage.blocks]
         used |= {("router", r.name) for r in routers if r is not None}

@@ -58,7 +58,15 @@ NUMERICS = {
             f"{OPS}/test_ssd.py::test_a_chunk_that_is_no_power_of_two_is_refused",
         ),
     ),
-    "N11": Fault("a kernel is silently wrong on a new device", note="Run `crossbreed check` on that device."),
+    "N11": Fault(
+        "a kernel is silently wrong on a new device",
+        (
+            "tests/core/lab/test_probe.py::test_a_wrong_backend_is_refused_with_what_is_wrong_about_it",
+            "tests/core/lab/test_probe.py::test_a_worker_refuses_a_mixer_whose_backend_fails_and_takes_no_other_one",
+            "tests/core/lab/test_probe.py::test_a_backend_that_is_wrong_on_cuda_alone_is_refused_there",
+        ),
+        "A worker probes every backend before it serves it.",
+    ),
 }
 SHAPES = {
     "S3": Fault("a head is too large for a kernel", ("tests/core/model/test_legality.py",)),

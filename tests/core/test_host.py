@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from crossbreed.core.errors import PluginError, UnknownName
+from crossbreed.core.genome import Architecture, Block, Router, Stage, Sublayer
 from crossbreed.core.host import Host, PluginFile
 
 ROUTER = """
@@ -109,6 +110,16 @@ def test_a_broken_installed_plugin_is_listed_and_stops_nothing(tmp_path, monkeyp
     assert "Traceback" in problem.traceback
     assert "attention" in registry.names("mixer")
     assert not Host.load(third_party=False).problems
+
+
+def test_an_architecture_is_identified_by_the_readers_it_holds_too():
+    registry = Host.load(third_party=False)
+    sublayer = Sublayer(mixer="multi_mixer", params={"readers": ["mamba2", {"name": "attention"}]})
+    stage = Stage(blocks=(Block(sublayers=(sublayer,)),))
+    router = Router(name="segment_random")
+    architecture = Architecture(vocab=16, d_model=16, stages=(stage,), mode_router=router)
+    used = {"mixer:multi_mixer", "mixer:mamba2", "mixer:attention", "router:segment_random", "depth:layered"}
+    assert set(registry.identities(architecture)) == used
 
 
 def test_loading_plugins_imports_nothing_heavy():

@@ -16,6 +16,15 @@ Execution = Literal["dense", "sparse"]
 CUDA = "cuda"
 """Among a backend's needs: a CUDA device."""
 
+KNOWN_NEEDS: Mapping[str, tuple[str, ...]] = {
+    "sdpa": ("torch.nn.functional",),
+    "flex": ("torch.nn.attention.flex_attention",),
+    "flash_attn": ("flash_attn", CUDA),
+    "fla": ("fla", CUDA),
+    "mamba_ssm": ("mamba_ssm", CUDA),
+}
+"""What backends of a usual name need; a mixer's own ``backend_needs`` come first."""
+
 ALL_DENSE: Mapping[Phase, Execution] = {"train": "dense", "prefill": "dense", "decode": "dense"}
 
 
@@ -49,6 +58,10 @@ class MixerCapabilities:
     execution: Mapping[Phase, Execution] = field(default_factory=lambda: dict(ALL_DENSE))
     backends: tuple[str, ...] = ("reference",)
     backend_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def needs(self, backend: str) -> tuple[str, ...]:
+        """Modules that a backend imports, and ``cuda`` where it needs a CUDA device."""
+        return tuple(self.backend_needs.get(backend, KNOWN_NEEDS.get(backend, ())))
 
 
 @dataclass(frozen=True)

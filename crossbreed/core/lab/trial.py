@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from crossbreed.core.lab.environment import describe, pick_device
 from crossbreed.core.lab.evaluate import Evaluation, evaluate
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.operating_points import FORCED, OWN, OperatingPoint
+from crossbreed.core.lab.probe import probe
 from crossbreed.core.lab.profile import profile
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import (
@@ -124,6 +126,10 @@ class _Trial:
             check_training(self.architecture, registry)
         self._check_texts()
         self.device = pick_device(job.device)
+        # Before the candidate itself: a kernel that is wrong on this device is to be named, not trained with.
+        self.probes = probe(
+            self.architecture, registry, self.device, backend=job.backend, dtype=self.recipe.dtype
+        )
         self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
             self.device
         )
@@ -145,6 +151,7 @@ class _Trial:
     def run(self) -> Finished:
         self._resume()
         environment = describe(self.device, self.model)
+        environment["probes"] = [asdict(found) for found in self.probes]
         environment["plugins"] = self.registry.identities(self.architecture)
         self.emit(Started(environment, self.trainer.step))
         for i, phase in enumerate(self.job.phases):

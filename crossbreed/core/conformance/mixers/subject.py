@@ -16,7 +16,7 @@ from torch import Tensor
 
 from crossbreed.core.conformance.rule import require
 from crossbreed.core.conformance.subject import Subject
-from crossbreed.core.contracts.capabilities import MixerCapabilities
+from crossbreed.core.contracts.capabilities import CUDA, MixerCapabilities
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import MixerBuild, State
 from crossbreed.core.contracts.router import Decision
@@ -86,11 +86,31 @@ class MixerSubject(Subject):
     def backends(self, settings: Mapping[str, Any]) -> Iterator[str]:
         """The declared backends that can be built here, the reference first."""
         for backend in sorted(self.able.backends, key=lambda name: name != "reference"):
+            if CUDA in self.able.needs(backend) and not torch.cuda.is_available():
+                continue
             try:
                 self.build(settings, backend=backend)
             except MissingCapability:
                 continue
             yield backend
+
+    def dtypes(self, settings: Mapping[str, Any], backend: str) -> list[str]:
+        """Declared dtypes, widest first, in which a backend runs: always the narrowest; of wider ones those it does not refuse."""
+        *wider, narrowest = [name for name in FLOORS if name in self.able.dtypes]
+        found = []
+        for dtype in wider:
+            try:
+                with torch.no_grad():
+                    self.run(
+                        self.build(settings, dtype=dtype, backend=backend),
+                        self.input(1, 2, dtype=dtype),
+                        self.context(settings, 1, 2),
+                    )
+            except Exception:
+                # A kernel may be made for narrow numbers alone; what it cannot do it must refuse, not get wrong.
+                continue
+            found.append(dtype)
+        return [*found, narrowest]
 
     def bare(
         self, settings: Mapping[str, Any], *, backend: str = "auto", depths: int | None = None, seed: int = 0
@@ -117,7 +137,8 @@ class MixerSubject(Subject):
             for parameter in mixer.parameters():
                 noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
                 parameter.add_(noise.to(parameter.dtype) * (LOUD if parameter.dim() > 1 else LOUD / 3))
-        return mixer.eval()
+        # What needs a CUDA device is judged there; everything else is on the CPU, whatever this machine has.
+        return mixer.to("cuda" if CUDA in self.able.needs(backend) else "cpu").eval()
 
     def choices(self, settings: Mapping[str, Any]) -> int:
         """How many readers a mode chooses from."""
@@ -165,7 +186,11 @@ class MixerSubject(Subject):
 
     def begin(self, mixer: Any, x_BTD: Tensor, slots: int = 0) -> States:
         """Empty states of all depths."""
-        return [mixer.init_state(len(x_BTD), slots=slots, dtype=x_BTD.dtype) for _ in range(self.depths)]
+        device = _device(mixer, x_BTD)
+        return [
+            mixer.init_state(len(x_BTD), slots=slots, dtype=x_BTD.dtype, device=device)
+            for _ in range(self.depths)
+        ]
 
     def run(
         self,
@@ -177,8 +202,17 @@ class MixerSubject(Subject):
         read_BT: Tensor | None = None,
         states: States | None = None,
     ) -> tuple[Tensor, States]:
-        """(y_BTC, states after) of pieces between ``cuts``; outside training, those of one token are decoded."""
+        """(y_BTC, states after) of pieces between ``cuts``; outside training, those of one token are decoded.
+
+        The mixer is given everything on its own device, and y is handed back on that of x.
+        """
         states = self.begin(mixer, x_BTD) if states is None else states
+        home, device = x_BTD.device, _device(mixer, x_BTD)
+        x_BTD, at, read_BT = (
+            x_BTD.to(device),
+            _on(at, device),
+            None if read_BT is None else read_BT.to(device),
+        )
         outputs = []
         for start, stop in pairwise([0, *cuts, x_BTD.shape[1]]):
             piece = at.slice(start, stop)
@@ -187,23 +221,31 @@ class MixerSubject(Subject):
             read = None if read_BT is None else read_BT[:, start:stop]
             y_BTC, states = self._piece(mixer, x_BTD[:, start:stop], piece, read, states)
             outputs.append(y_BTC)
-        return torch.cat(outputs, 1), states
+        return torch.cat(outputs, 1).to(home), states
 
     def forward(self, mixer: Any, x_BTD: Tensor, at: Context, read_BT: Tensor | None = None) -> Tensor:
         """y_BTC of one pass that keeps no state, as in training."""
         if self.scratch:
             return self.run(mixer, x_BTD, at, read_BT=read_BT)[0]
+        home, device = x_BTD.device, _device(mixer, x_BTD)
+        x_BTD, at, read_BT = (
+            x_BTD.to(device),
+            _on(at, device),
+            None if read_BT is None else read_BT.to(device),
+        )
         outputs = [
             mixer(_at_depth(x_BTD, depth), at.at(depth=depth, depths=self.depths), None, read_BT)[0]
             for depth in range(self.depths)
         ]
-        return torch.cat(outputs, -1)
+        return torch.cat(outputs, -1).to(home)
 
     def _piece(
         self, mixer: Any, x_BTD: Tensor, at: Context, read_BT: Tensor | None, states: States
     ) -> tuple[Tensor, States]:
         B, T, _ = x_BTD.shape
-        shared = mixer.init_state(B * T, slots=self.depths, dtype=x_BTD.dtype) if self.scratch else None
+        shared: State | None = None
+        if self.scratch:
+            shared = mixer.init_state(B * T, slots=self.depths, dtype=x_BTD.dtype, device=x_BTD.device)
         outputs, after = [], []
         for depth in range(self.depths):
             state = states[depth] if shared is None else shared
@@ -244,6 +286,20 @@ class MixerSubject(Subject):
 def _at_depth(x_BTD: Tensor, depth: int) -> Tensor:
     """The input at a depth: another one at each."""
     return x_BTD.roll(depth, -1)
+
+
+def _device(mixer: Any, like: Tensor) -> torch.device:
+    """The device of a mixer's weights, or of the input where it has none."""
+    return next((tensor.device for tensor in (*mixer.parameters(), *mixer.buffers())), like.device)
+
+
+def _on(at: Context, device: torch.device) -> Context:
+    """A context with its tensors on a device."""
+    if at.positions_BT.device == device:
+        return at
+    moved = {name: value.to(device) for name, value in vars(at).items() if isinstance(value, Tensor)}
+    mode = None if at.mode is None else Decision(at.mode.choice_BT.to(device))
+    return at.at(**moved, mode=mode)
 
 
 def distance(a: Tensor, b: Tensor) -> float:

@@ -75,15 +75,19 @@ def causal(subject: MixerSubject, case: Case) -> None:
     some = torch.arange(tokens).expand(2, tokens) % 2 == (prefix + 1) % 2
     at = subject.context(case.settings, 2, tokens)
     for backend in subject.backends(case.settings):
-        mixer = subject.build(case.settings, backend=backend)
-        allowed = subject.allowed(case.settings, 2, tokens, backend=backend)
+        dtype = subject.dtypes(case.settings, backend)[0]
+        mixer = subject.build(case.settings, backend=backend, dtype=dtype)
+        allowed = subject.allowed(case.settings, 2, tokens, backend=backend, dtype=dtype)
         for name, here, read in (
             ("prefill", at, None),
             ("prefill, half of the tokens reading", at, some),
             ("training", at.at(phase="train"), None),
         ):
             mixer.train(here.training)
-            before, after = (seeded(subject, mixer, y, here, read)[:, :prefix] for y in (x, changed))
+            before, after = (
+                seeded(subject, mixer, y.to(getattr(torch, dtype)), here, read)[:, :prefix]
+                for y in (x, changed)
+            )
             moved = distance(before, after)
             require(
                 moved <= allowed,

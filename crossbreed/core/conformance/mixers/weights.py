@@ -272,34 +272,3 @@ def _fingerprint(subject: MixerSubject, settings: dict[str, Any]) -> tuple[dict[
     with torch.no_grad():
         y, _ = subject.run(mixer, x, subject.context(settings, 1, 70))
     return {name: tuple(p.shape) for name, p in mixer.named_parameters()}, y
-
-
-@rule(
-    "mixer",
-    "backends",
-    says="Every backend computes what the reference computes.",
-    measured="Outputs of 130 tokens, whole and in two pieces, of each backend that can be built here, with the same weights, in the narrowest "
-    "precision that both run in; up to rounding.",
-    faults=("N11",),
-    unless=lambda subject: (
-        "" if len(list(subject.backends({}))) > 1 else "no backend but the reference can run here"
-    ),
-    after=("splits",),
-)
-def backends(subject: MixerSubject, case: Case) -> None:
-    x, at = subject.input(2, 130), subject.context(case.settings, 2, 130)
-    reference = subject.build(case.settings, backend="reference")
-    allowed = subject.allowed(case.settings, 2, 130, backend="reference")
-    with torch.no_grad():
-        wanted, _ = subject.run(reference, x, at)
-        for backend in subject.backends(case.settings):
-            other = subject.build(case.settings, backend=backend)
-            other.load_state_dict(reference.state_dict())
-            for cuts in ([], [65]):
-                moved = distance(wanted, subject.run(other, x, at, cuts=cuts)[0])
-                require(
-                    moved <= allowed,
-                    f"backend {backend} differs from the reference",
-                    change=moved,
-                    allowed=allowed,
-                )

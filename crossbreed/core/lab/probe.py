@@ -1,0 +1,226 @@
+"""Backends against the reference, on the device that is to serve them: a kernel may be silently wrong on a new one.
+
+A worker asks this of every mixer that states more than the reference before it builds a candidate with it, once a process. A
+backend that fails is refused by name; no other one takes its place without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from crossbreed.core import genome
+from crossbreed.core.contracts.capabilities import MixerCapabilities
+from crossbreed.core.contracts.mixer import Mixer
+from crossbreed.core.errors import OutOfMemory, WrongBackend
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
+from crossbreed.core.lab.environment import backends, device_name, precision
+from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.legality import mode_readers
+
+TOKENS, VOCAB = 130, 64
+"""Tokens of the one row: two chunks of 64 and a last partial one."""
+CUTS = (0, 65, TOKENS - 1, TOKENS)
+"""Pieces: the second starts inside a chunk, the last is a decoded token."""
+LOUD = 0.3
+"""Noise added to every matrix of a mixer, so that parts that start at zero are seen."""
+NOISE = 1000.0
+"""How many times what the last bits of the input change two ways of computing may differ."""
+FLOORS = {("cpu", "float32"): 1e-4, ("cuda", "float32"): 1e-2, ("cuda", "bfloat16"): 5e-2}
+"""Differences that rounding explains, as shares of the largest number; fused kernels on CUDA may take products in TF32."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A backend that computes what the reference does: the largest difference, and how large it might have been.
+
+    Both are shares of the largest number of the reference, in the way of running that comes closest to its limit.
+    """
+
+    mixer: str
+    backend: str
+    device: str
+    dtype: str
+    error: float
+    allowed: float
+
+
+_ANSWERS: dict[tuple[str, ...], Probed | WrongBackend] = {}
+"""Of this process, by everything that they depend on: kernels do not change while it lives."""
+
+
+def probe(
+    architecture: Architecture, registry: Registry, device: torch.device, *, backend: str, dtype: str
+) -> list[Probed]:
+    """Compare ``backend`` of every mixer that has more than the reference with the reference: one row of 130 tokens, whole,
+    in pieces with a decoded token, and in training with its gradients.
+
+    dtype: ``float32``, or ``bfloat16`` for autocast. Raises WrongBackend for the first that computes something else, and
+    ConfigError for a backend that cannot be built here.
+    """
+    precision(dtype, device)
+    found = []
+    for alone in _mixers(architecture, registry):
+        plugins = repr(sorted(registry.identities(alone).items()))
+        key = (genome.digest(alone), plugins, backend, str(device), dtype)
+        if key not in _ANSWERS:
+            _ANSWERS[key] = _answer(alone, registry, device, backend, dtype)
+        answer = _ANSWERS[key]
+        if isinstance(answer, WrongBackend):
+            raise answer
+        found.append(answer)
+    return found
+
+
+def _mixers(architecture: Architecture, registry: Registry) -> Iterator[Architecture]:
+    """For each mixer with backends, as it is configured, an architecture that holds nothing else."""
+    seen = []
+    for (s, _, _), sublayer in architecture.sublayers():
+        stage = architecture.stages[s]
+        one = genome.Stage(blocks=(genome.Block(sublayers=(sublayer,)),), depth=stage.depth)
+        alone = Architecture(vocab=VOCAB, d_model=architecture.d_model, stages=(one,))
+        if mode_readers(alone):
+            alone = alone.model_copy(update={"mode_router": architecture.mode_router})
+        if _has_backends(sublayer, registry) and alone not in seen:
+            seen.append(alone)
+            yield alone
+
+
+def _has_backends(sublayer: genome.Sublayer, registry: Registry) -> bool:
+    """Whether a mixer, or a reader that it holds, states more than the reference."""
+    readers = getattr(registry.config("mixer", sublayer.mixer, sublayer.params), "readers", None) or ()
+    names = [sublayer.mixer, *(reader.name for reader in readers)]
+    able: list[MixerCapabilities] = [registry.descriptor("mixer", name).capabilities for name in names]
+    return any(set(one.backends) - {"reference"} for one in able)
+
+
+def _answer(
+    alone: Architecture, registry: Registry, device: torch.device, backend: str, dtype: str
+) -> Probed | WrongBackend:
+    """What came of comparing one mixer's backend; raises ConfigError where it cannot be built, and for want of memory."""
+    mixer = alone.stages[0].blocks[0].sublayers[0].mixer
+    able = registry.descriptor("mixer", mixer).capabilities
+    served, reference = (
+        LanguageModel(alone, registry, backend=name).to(device) for name in (backend, "reference")
+    )
+    used = "+".join(sorted(set(backends(served).values()))) or backend
+    where = f"backend {used!r} of mixer {mixer!r} on {device_name(device)} in {dtype}"
+    _speak(reference)
+    try:
+        served.load_state_dict(reference.state_dict())
+        got = _computed(served, dtype, able)
+    except (MemoryError, OutOfMemory, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # Somebody's kernel may raise anything; it is what the probe found.
+        return WrongBackend(f"{where} fails its probe: it raised {type(error).__name__}: {error}")
+    wanted, again = (_computed(reference, dtype, able) for _ in range(2))
+    _stir(reference)
+    stirred = _computed(reference, dtype, able)
+    closest = Probed(mixer, used, device_name(device), dtype, 0.0, 1.0)
+    for name, right in wanted.items():
+        if not right.isfinite().all():
+            return WrongBackend(f"{where} cannot be probed: the reference's {name} are not finite")
+        noise = max(_share(right, again[name]), _share(right, stirred[name]))
+        allowed = max(FLOORS[device.type, dtype], NOISE * noise)
+        off = _share(right, got[name])
+        if not off <= allowed:
+            return WrongBackend(
+                f"{where} fails its probe: {name} of {TOKENS} tokens differ from the reference's by {off:.3g} of the largest, "
+                f"and rounding explains {allowed:.3g}; it is not used here"
+            )
+        if off / allowed >= closest.error / closest.allowed:
+            closest = Probed(mixer, used, device_name(device), dtype, off, allowed)
+    return closest
+
+
+def _computed(model: LanguageModel, dtype: str, able: MixerCapabilities) -> dict[str, Tensor]:
+    """What its mixers compute, by way of running."""
+    device = model.embedding.weight.device
+    generator = torch.Generator().manual_seed(3)
+    tokens_BT = torch.randint(VOCAB, (1, TOKENS), generator=generator).to(device)
+    choices = 1 if model.mode is None else model.mode.choices
+    forced = {"mode": torch.arange(TOKENS, device=device)[None] % choices}
+    found: dict[str, Tensor] = {}
+    with precision(dtype, device), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        model.eval()
+        with torch.no_grad(), _outputs(model) as outputs:
+            model(tokens_BT, model.context(tokens_BT, forced=forced))
+            found["outputs"] = torch.cat(outputs, 1)
+        with torch.no_grad(), _outputs(model) as outputs:
+            state = model.init_state(1, slots=TOKENS, dtype=getattr(torch, dtype))
+            whole = model.context(tokens_BT, forced=forced)
+            for start, stop in pairwise(CUTS):
+                at = whole.slice(start, stop).at(phase="decode" if stop - start == 1 else "prefill")
+                _, after = model(tokens_BT[:, start:stop], at, state)
+                assert after is not None
+                state = after
+            found["outputs in pieces"] = torch.cat(outputs, 1)
+        if able.same_in_training:
+            model.train().zero_grad()
+            with _outputs(model) as outputs:
+                model(tokens_BT, model.context(tokens_BT, phase="train", forced=forced))
+                y = torch.cat(outputs, 1)
+                found["outputs in training"] = y.detach()
+                y.float().square().mean().backward()
+            gradients = (p.grad for mixer in _mixers_in(model) for p in mixer.parameters())
+            found["gradients"] = torch.cat([g.flatten() for g in gradients if g is not None])
+    return found
+
+
+@contextmanager
+def _outputs(model: LanguageModel) -> Iterator[list[Tensor]]:
+    """What mixers return while the block lasts."""
+    found: list[Tensor] = []
+
+    def keep(module: nn.Module, arguments: object, result: tuple[Tensor, object]) -> None:
+        found.append(result[0])
+
+    handles = [mixer.register_forward_hook(keep) for mixer in _mixers_in(model)]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _mixers_in(model: LanguageModel) -> list[nn.Module]:
+    return [module for module in model.modules() if isinstance(module, Mixer)]
+
+
+def _speak(model: LanguageModel) -> None:
+    """Make the input of unit size and the weights of mixers loud."""
+    generator = torch.Generator().manual_seed(1)
+
+    def noise(like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=generator).to(like)
+
+    with torch.no_grad():
+        model.embedding.weight.copy_(noise(model.embedding.weight))
+        for parameter in (p for mixer in _mixers_in(model) for p in mixer.parameters()):
+            parameter.add_(noise(parameter) * (LOUD if parameter.dim() > 1 else LOUD / 3))
+
+
+def _stir(model: LanguageModel) -> None:
+    """Change the last bits of the input."""
+    weight = model.embedding.weight
+    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)).to(weight)
+    with torch.no_grad():
+        weight.mul_(1 + torch.finfo(weight.dtype).eps * noise)
+
+
+def _share(right: Tensor, other: Tensor) -> float:
+    """The largest difference as a share of the largest number; infinite where shapes differ or one is not finite."""
+    if right.shape != other.shape:
+        return float("inf")
+    if not right.numel():
+        return 0.0
+    size = float(right.double().abs().max())
+    found = float((right.double() - other.double()).abs().max()) / max(size, torch.finfo(torch.float32).tiny)
+    return found if found == found else float("inf")

@@ -1,0 +1,107 @@
+"""Backends are compared with the reference by the worker that is to serve them, and refused by name where they are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossbreed.core.errors import WrongBackend
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Host, PluginFile
+from crossbreed.core.lab import probe as probes
+from crossbreed.core.lab.probe import probe
+from crossbreed.core.lab.records import Finished, Started
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def twins():
+    return PluginFile.read(Path(__file__).with_name("twin_parts.py"))
+
+
+@pytest.fixture(scope="module")
+def registry(twins):
+    return Host.load([twins], third_party=False)
+
+
+def holding(mixer: str = "twin", **params) -> dict:
+    return {
+        "vocab": 20,
+        "d_model": 16,
+        "stages": [{"blocks": [{"sublayers": [{"mixer": mixer, "params": params}]}]}],
+    }
+
+
+def probed(registry, where=CPU, backend="auto", dtype="float32", **params):
+    architecture = registry.canonical(Architecture.model_validate(holding(**params)))
+    return probe(architecture, registry, where, backend=backend, dtype=dtype)
+
+
+def test_a_right_backend_is_recorded_with_what_it_differed_by(registry):
+    (found,) = probed(registry)
+    assert (found.mixer, found.backend, found.dtype) == ("twin", "fused", "float32")
+    assert 0 < found.error <= found.allowed < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"),
+    [
+        ("tail", "outputs of 130 tokens"),
+        ("state", "outputs in pieces"),
+        ("gradient", "gradients of 130 tokens"),
+        ("nan", "by inf of the largest"),
+        ("raise", "no kernel image is available"),
+    ],
+)
+def test_a_wrong_backend_is_refused_with_what_is_wrong_about_it(registry, fault, where):
+    with pytest.raises(WrongBackend, match=f"backend 'fused' of mixer 'twin' on .* fails its probe.*{where}"):
+        probed(registry, fault=fault)
+
+
+def test_a_fault_of_another_device_is_none_here(registry):
+    assert probed(registry, fault="tail", device="cuda")
+
+
+def test_the_reference_alone_is_not_compared(registry):
+    assert probed(registry, mixer="swiglu") == []
+    (same,) = probed(registry, backend="reference", fault="tail")
+    assert (same.backend, same.error) == ("reference", 0.0)
+
+
+def test_one_question_is_answered_once_a_process(registry, monkeypatch):
+    first = probed(registry)
+    asked = []
+    monkeypatch.setattr(probes, "_answer", lambda *question: asked.append(question))
+    assert probed(registry) == first
+    assert not asked
+
+
+def test_a_worker_refuses_a_mixer_whose_backend_fails_and_takes_no_other_one(job, records_of, twins):
+    records = records_of(job(holding(fault="tail"), plugins=(twins,)))
+    (finished,) = records
+    assert isinstance(finished, Finished)
+    assert finished.state == "failed"
+    assert "backend 'fused' of mixer 'twin'" in finished.cause
+
+
+def test_a_worker_records_its_probes_with_the_run(job, records_of, twins):
+    started, *_, finished = records_of(job(holding(), plugins=(twins,), phases=("train",)))
+    assert finished == Finished("done"), finished.traceback
+    assert isinstance(started, Started)
+    (found,) = started.environment["probes"]
+    assert (found["mixer"], found["backend"]) == ("twin", "fused")
+    assert found["error"] <= found["allowed"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_backend_that_is_wrong_on_cuda_alone_is_refused_there(registry, dtype):
+    cuda = torch.device("cuda")
+    (right,) = probed(registry, cuda, dtype=dtype)
+    assert right.error <= right.allowed < 0.2
+    for fault in ("tail", "state", "gradient", "nan", "raise"):
+        with pytest.raises(WrongBackend, match="fails its probe"):
+            probed(registry, cuda, dtype=dtype, fault=fault, device="cuda")
