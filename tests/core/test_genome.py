@@ -49,6 +49,31 @@ def test_a_default_written_out_does_not_change_the_hash(registry):
     assert genome.digest(registry.canonical(written)) == digest(TWO_LAYERS, registry)
 
 
+LATER = [
+    ("attention", {"top_k": None, "kv_from": "stream"}, {"top_k": 3}),
+    ("multi_mixer", {"readers": ["mamba2", {"name": "attention", "params": {"top_k": None}}]}, {}),
+]
+
+
+@pytest.mark.parametrize(("mixer", "default", "changed"), LATER)
+def test_a_setting_that_came_later_is_left_out_at_its_default(registry, mixer, default, changed):
+    """So that genomes stored before it keep their hashes."""
+    stored = registry.config("mixer", mixer, {}).model_dump(mode="json")
+    assert "top_k" not in repr(stored)
+    assert "kv_from" not in stored
+    assert registry.config("mixer", mixer, default).model_dump(mode="json") == stored
+    if changed:
+        written = registry.config("mixer", mixer, changed)
+        assert written.model_dump(mode="json") == {**stored, **changed}
+        assert registry.config("mixer", mixer, written.model_dump(mode="json")) == written
+
+
+@pytest.mark.parametrize("router", ["entropy_gate", "learned", "segment_random", "distilled", "oracle"])
+def test_routers_stored_before_they_had_a_training_schedule_keep_their_hashes(registry, router):
+    assert "train" not in registry.config("router", router, {"train": "same"}).model_dump(mode="json")
+    assert registry.config("router", router, {"train": 1}).model_dump(mode="json")["train"] == 1
+
+
 def test_a_changed_setting_changes_the_hash(registry):
     assert digest(TWO_LAYERS.replace("128", "132"), registry) != digest(TWO_LAYERS, registry)
 

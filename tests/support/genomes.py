@@ -61,6 +61,36 @@ GENOMES: dict[str, Architecture] = {
             ],
         },
     ),
+    "amor_first_version": architecture(
+        {"blocks": [block(DELTANET, SWIGLU)]},
+        {
+            "blocks": [
+                block(
+                    of_experts(
+                        {
+                            "mixer": "attention",
+                            "params": {"heads": 2, "head_size": 12, "top_k": 3, "kv_from": "embeddings"},
+                        }
+                    ),
+                    gate=gate("entropy_gate", train=1),
+                ),
+                block(
+                    {
+                        "mixer": "attention",
+                        "params": {
+                            "heads": 4,
+                            "kv_heads": 2,
+                            "head_size": 6,
+                            "top_k": 5,
+                            "kv_from": "embeddings",
+                            "short_conv": {"on": "qkv"},
+                        },
+                    },
+                    gate=gate("learned", train=1),
+                ),
+            ],
+        },
+    ),
     "learned_gate": architecture(
         {"blocks": [block(ATTENTION, gate=gate("learned", segment=4)), block(SWIGLU)] * 2}
     ),

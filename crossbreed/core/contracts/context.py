@@ -47,6 +47,7 @@ class Context:
     depth, depths: which repeat of the stage this is, and how many there are.
     asked_BT:      bool, tokens valid and not gated off or halted here; None = all valid.
     mode:          the mode router's Decision for these tokens, or None.
+    embedded_BTD:  the token embeddings of the piece, as the first stage reads them; None outside a model.
     execution:     how a part that can skip unread tokens treats them outside training: ``sparse`` skips, ``dense``
                    computes and masks, ``auto`` skips where that is the faster. Results agree up to rounding.
     output_entropy: h_BTD -> H_BT, see ``entropy``.
@@ -69,6 +70,7 @@ class Context:
     depths: int = 1
     asked_BT: Tensor | None = None
     mode: Decision | None = None
+    embedded_BTD: Tensor | None = None
     execution: ExecutionChoice = "auto"
     output_entropy: Callable[[Tensor], Tensor] | None = None
     output_measure: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
@@ -191,6 +193,7 @@ class Context:
             asked_BT=along_t(self.asked_BT),
             forced={site: choice[:, cut] for site, choice in self.forced.items()},
             mode=None if self.mode is None else self.mode.slice(start, stop),
+            embedded_BTD=along_t(self.embedded_BTD),
         )
 
 

@@ -127,9 +127,23 @@ class Router:
         return None
 
     @staticmethod
+    def training_schedule(config: Any) -> Schedule | None:
+        """What the site does in training instead of what this router decides, or None to do that.
+
+        The router is asked all the same, so that its statistics and losses see every token, and is charged; its soft
+        weights are dropped, and training is charged at the schedule's shares.
+        """
+        return None
+
+    @staticmethod
     def rates(config: Any, kind: SiteKind, choices: int) -> tuple[float, ...]:
         """Nominal share of tokens per choice before training, summing to 1. Not asked where there is a schedule."""
         return (1.0 / choices,) * choices
+
+    @staticmethod
+    def training_rates(config: Any, kind: SiteKind, choices: int) -> tuple[float, ...] | None:
+        """The same in training, for a router whose rule is another one there; None: its ``rates``, or those realised."""
+        return None
 
     @staticmethod
     def cost(config: Any, build: RouterBuild, shape: Shape) -> Cost:

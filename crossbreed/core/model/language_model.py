@@ -248,6 +248,7 @@ class LanguageModel(nn.Module):
         """One pass over a piece in which every decision can be taken beforehand or from inside the model."""
         carry = Carry(state)
         h_BTD = self.embedding(tokens_BT)
+        context = context.at(embedded_BTD=h_BTD)
         if self.mode is not None:
             decision = self._decide_mode(h_BTD, context, carry)
             context = context.at(mode=decision)

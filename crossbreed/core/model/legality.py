@@ -116,6 +116,6 @@ def _check_router(router: genome.Router, where: str, kind: SiteKind, choices: in
     shares = cls.rates(config, kind, choices)
     if len(shares) != choices:
         raise ConfigError(f"{name} has rates for {len(shares)} choices, but the site has {choices}")
-    schedule = cls.schedule(config)
-    if schedule is not None:
-        schedule.check(choices, f"the schedule of {name}")
+    for schedule in (cls.schedule(config), cls.training_schedule(config)):
+        if schedule is not None:
+            schedule.check(choices, f"the schedule of {name}")

@@ -37,8 +37,8 @@ class Site:
 class RoutedSite(nn.Module):
     """One router where it stands. The router proposes for every token; this layer decides what holds.
 
-    Order of authority: a forced choice, then (outside training) the router's schedule, then the choice held for the
-    segment, then the router's own.
+    Order of authority: a forced choice, then the router's schedule for the phase, then the choice held for the segment,
+    then the router's own.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class RoutedSite(nn.Module):
         build = RouterBuild(site=name, kind=kind, d_model=sizes.d_model, vocab=sizes.vocab, choices=choices)
         self.router = parts.factory("router", gene.name)(config, build)
         self.schedule: Schedule | None = self.router.schedule(config)
+        self.training_schedule: Schedule | None = self.router.training_schedule(config)
         self.name, self.kind, self.choices, self.names = name, kind, choices, names
         self.segment: int | None = self.router.segment_length()
         self.feedback = kind in capabilities.feedback_sites
@@ -72,6 +73,8 @@ class RoutedSite(nn.Module):
             decision = Decision(self.schedule.choices_at(context.positions_BT))
         else:
             decision, state = self._ask(h_BTD, context, state)
+            if self.training_schedule is not None and context.training:
+                decision = Decision(self.training_schedule.choices_at(context.positions_BT))
         decision = _force(decision, context, self.choices)
         self._record(decision, context)
         return decision, state

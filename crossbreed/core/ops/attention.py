@@ -33,6 +33,7 @@ def attention(
     causal: bool = True,
     window: int | None = None,
     scale: float | None = None,
+    top_k: int | None = None,
 ) -> Tensor:
     """Attention of T queries over S slots (Vaswani et al., 2017, eq. 1); consecutive query heads share a group.
 
@@ -42,7 +43,10 @@ def attention(
         visible_BTS: which slots each query sees. When given it replaces `causal` and `window`.
         causal: queries are the last T of the S slots, each sees the slots up to its own.
         window: with `causal`, how many slots a query sees, its own included.
-        scale: of the scores; 1/sqrt(K) when None.
+        scale: of the scores, positive; 1/sqrt(K) when None.
+        top_k: of the slots it sees, a head of a query attends to those of the k largest scores and to what ties with the
+            last of them: ties follow from the scores alone, never from the order of slots. None attends to all. All are
+            scored once for the choice, which has no gradient, and again in the attention.
 
     Returns:
         `o_BTHV`; zero for a query that sees nothing.
@@ -68,6 +72,10 @@ def attention(
         visible, lower_triangle = None, True
     else:
         visible = causal_mask(T, S, window, q_BTHK.device)
+    if top_k is not None and top_k < k_BSGK.shape[1]:
+        if lower_triangle:
+            visible, lower_triangle = causal_mask(T, S, device=q_BTHK.device), False
+        visible = _strongest(q_BTHK, k_BSGK, visible, top_k)
     o_BHTV = F.scaled_dot_product_attention(
         q_BTHK.transpose(1, 2),
         k_BSGK.transpose(1, 2),
@@ -90,6 +98,7 @@ def attention_reference(
     causal: bool = True,
     window: int | None = None,
     scale: float | None = None,
+    top_k: int | None = None,
 ) -> Tensor:
     """`attention` written out in the dtype of its inputs: the reference of every faster path."""
     _check(q_BTHK, k_BSGK, v_BSGV, visible_BTS, causal, window)
@@ -104,8 +113,26 @@ def attention_reference(
     hidden_BTS = ~visible_BTS
     blind_BT = hidden_BTS.all(-1)
     scores_BGrTS = scores_BGrTS.masked_fill((hidden_BTS & ~blind_BT[..., None])[:, None, None], -torch.inf)
+    if top_k is not None and top_k < S:
+        falling_BGrTS = scores_BGrTS.sort(-1, descending=True).values
+        weaker_BGrTS = scores_BGrTS < falling_BGrTS[..., top_k - 1 : top_k]
+        scores_BGrTS = scores_BGrTS.masked_fill(weaker_BGrTS, -torch.inf)
     weights_BGrTS = scores_BGrTS.softmax(-1).masked_fill(blind_BT[:, None, None, :, None], 0.0)
     return torch.einsum("bgrts,bsgv->btgrv", weights_BGrTS, v_BSGV).reshape(B, T, H, -1)
+
+
+@torch.no_grad()
+def _strongest(q_BTHK: Tensor, k_BSGK: Tensor, visible: Tensor | None, top_k: int) -> Tensor:
+    """bool (B, H, T, S): the visible slots of the k largest scores of each head of a query."""
+    B, T, H, K = q_BTHK.shape
+    G = k_BSGK.shape[2]
+    q_BGrTK = q_BTHK.view(B, T, G, H // G, K).permute(0, 2, 3, 1, 4)
+    scores_BHTS = (q_BGrTK @ k_BSGK.permute(0, 2, 3, 1).unsqueeze(2)).flatten(1, 2)
+    if visible is not None:
+        scores_BHTS = scores_BHTS.masked_fill(~visible, -torch.inf)
+    least_BHT1 = scores_BHTS.topk(top_k, dim=-1).values[..., -1:]
+    strong_BHTS = scores_BHTS >= least_BHT1
+    return strong_BHTS if visible is None else strong_BHTS & visible
 
 
 def _check(

@@ -346,7 +346,8 @@ class Analytic(CostModel):
     def _router(self, router: Router, site: str, kind: SiteKind, choices: int, place: Place) -> Routed:
         """What is known of a router before it decides anything.
 
-        A gradient runs every choice in training; a schedule replaces the router outside training only.
+        A gradient runs every choice in training, unless a schedule takes the choices there; a schedule outside training
+        replaces the router.
         """
         key = ("router", router.name, repr(router.params), site, kind, choices, place)
         found = self._memo.get(key)
@@ -358,7 +359,10 @@ class Analytic(CostModel):
             nominal = tuple(float(r) for r in cls.rates(config, kind, choices))
             check_shares(f"nominal rates of router {router.name!r} at {site!r}", nominal, choices)
             gradient = self.parts.descriptor("router", router.name).capabilities.gradient
-            training = (1.0,) * choices if gradient else None
+            training = (1.0,) * choices if gradient else cls.training_rates(config, kind, choices)
+            trained = cls.training_schedule(config)
+            if trained is not None:
+                training, gradient = trained.shares(choices, place.tokens), False
             schedule = cls.schedule(config)
             if schedule is not None:
                 training = training or nominal

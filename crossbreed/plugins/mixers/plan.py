@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, Literal
 
 from crossbreed.core.contracts.mixer import HeadShape
 from crossbreed.core.contracts.parts import Parts
@@ -68,6 +68,7 @@ class Plan:
     norm: none, full (RMS over all heads) or head (RMS per head); ``norm_place`` counts where there is a gate, ``norm_eps``
         is added to the mean square.
     experts: routing of the projections, or None where they are plain matrices.
+    kv_from: what keys and values are projected from.
     """
 
     heads: HeadShape
@@ -80,6 +81,7 @@ class Plan:
     rotary: tuple[float, float] | None = None
     experts: ProjectionExperts | None = None
     norm_eps: float = NORM_EPS
+    kv_from: Literal["stream", "embeddings"] = "stream"
 
     @property
     def kv_streams(self) -> int:
@@ -151,12 +153,13 @@ def plan(config: Config, parts: Parts | None = None) -> Plan:
 def _(config: AttentionConfig, parts: Parts | None = None) -> Plan:
     groups = config.kv_heads or config.heads
     size = config.head_size
-    return _single(
+    single = _single(
         config,
         HeadShape(config.heads, config.heads, groups, groups, size, size),
         ReaderPart("attention", SOFTMAX, config, rotated=config.rope_fraction > 0),
         (config.rope_theta, config.rope_fraction) if config.rope_fraction > 0 else None,
     )
+    return replace(single, kv_from=config.kv_from)
 
 
 @plan.register

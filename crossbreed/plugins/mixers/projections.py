@@ -134,9 +134,15 @@ class Projected:
     def __init__(self, maps: Projections | RoutedProjections, x_BTD: Tensor, routes: Routes) -> None:
         self.maps, self.x_BTD, self.routes = maps, x_BTD, routes
 
-    def written(self) -> Tensor:
-        """BTC: keys, values, and queries where they are convolved, of every token."""
-        return self._channels(0, self.maps.plan.written_width)
+    def written(self, source_BTD: Tensor) -> Tensor:
+        """BTC: keys and values, from ``source_BTD``, and queries where they are convolved, of every token."""
+        p = self.maps.plan
+        if source_BTD is self.x_BTD:
+            return self._channels(0, p.written_width)
+        kv_BTC = self.maps.channels(source_BTD, 0, p.kv_width, self.routes)
+        if not p.queries_convolved:
+            return kv_BTC
+        return torch.cat((kv_BTC, self._channels(p.kv_width, p.written_width)), -1)
 
     def read(self) -> list[Tensor]:
         """BTC each: every stream's queries (unless they are written) and the gate, of every token."""
@@ -192,15 +198,21 @@ def build_projections(plan: Plan, d_model: int, depths: int) -> Projections | Ro
 def toll(plan: Plan, d_model: int, shape: Shape) -> Toll:
     """The cost of projections that are not built."""
     products = 2 if plan.projected_width > plan.written_width else 1
+    # Embeddings of RMS 1 are an input of their own, beside the stream, which convolved queries are projected from apart.
+    own = plan.kv_from == "embeddings"
+    products += own and plan.queries_convolved
+    source = float(shape.wide_bytes) if own else 0.0
     if plan.experts is None:
-        return Toll(1, 1, 0, 0.0, input_kept(d_model, products, shape))
+        inputs = [1, products - 1] if own else [products]
+        kept = sum(input_kept(d_model, count, shape) for count in inputs)
+        return Toll(1, 1, 0, 0.0, kept + source)
     experts, count = plan.experts, len(routed_parts(plan))
     router = ExpertRouter.cost(experts, d_model)
     # The router's input; for each slot the rows of every product and of the output, and what was weighted.
     rows = products if experts.tied else len(plan.channels)
     slot = (rows + 1) * d_model + plan.projected_width + plan.output_width
     kept = float(d_model * shape.wide_bytes + experts.slots * slot * shape.dtype_bytes)
-    kept += count * ExpertRouter.kept(experts, shape)
+    kept += count * ExpertRouter.kept(experts, shape) + source
     return Toll(experts.stored, experts.slots, router.parameters * count, router.flops * count, kept)
 
 

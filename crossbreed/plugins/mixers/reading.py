@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
-from crossbreed.core.errors import MissingCapability
+from crossbreed.core.errors import ConfigError, MissingCapability
+from crossbreed.core.genome import NORM_EPS
 from crossbreed.plugins.mixers.configs.readers import ReaderSettings
 
 
@@ -125,6 +127,15 @@ def starts(context: Context, carried: Tensor | None) -> tuple[Tensor | None, Ten
     if context.valid_BT is not None:
         first_B = first_B & context.valid_BT[:, 0]
     return carried.masked_fill(first_B.reshape(-1, *(1,) * (carried.dim() - 1)), 0.0), None
+
+
+def embedded(context: Context) -> Tensor:
+    """The piece's token embeddings, each of RMS 1: at one scale wherever and whenever they are read."""
+    if context.embedded_BTD is None:
+        raise ConfigError(
+            f"the mixer at {context.site!r} has kv_from 'embeddings', but this pass has none; it stands in a model only"
+        )
+    return F.rms_norm(context.embedded_BTD, context.embedded_BTD.shape[-1:], eps=NORM_EPS)
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

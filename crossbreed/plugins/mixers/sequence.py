@@ -24,7 +24,15 @@ from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.plugins.mixers.configs import Activation, Config
 from crossbreed.plugins.mixers.plan import Plan, ReaderPart, plan
 from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
-from crossbreed.plugins.mixers.reading import Chosen, check_backend, chosen, masked, read_mask, starts
+from crossbreed.plugins.mixers.reading import (
+    Chosen,
+    check_backend,
+    chosen,
+    embedded,
+    masked,
+    read_mask,
+    starts,
+)
 
 
 class SequenceMixer(Mixer, nn.Module):
@@ -59,7 +67,8 @@ class SequenceMixer(Mixer, nn.Module):
         read_BT = read_mask(read_BT, context)
         reads, weight_BTN = self._who_reads(context, read_BT)
         projected: Projected = self.projections(x_BTD, context)
-        written_BTC, tail = self._convolved(projected.written(), context, state)
+        source_BTD = x_BTD if self.plan.kv_from == "stream" else embedded(context)
+        written_BTC, tail = self._convolved(projected.written(source_BTD), context, state)
         streams, queries = self._split(written_BTC)
         some = [chosen(mask, context) for mask in reads]
         # Where every token is computed for every reader, queries and gate are one product.

@@ -137,6 +137,7 @@ class SoftmaxReader(Reader, nn.Module):
             context.execution == "auto"
             and slots.causal
             and not windowed
+            and not selects(self.config, T)
             and rows.token_RU.numel() > GATHER_UP_TO * B * T
         )
 
@@ -176,7 +177,8 @@ class SoftmaxReader(Reader, nn.Module):
         if H.key_heads != H.value_heads:
             groups = math.lcm(H.key_heads, H.value_heads)
             k, v = spread(k, groups), spread(v, groups)
-        return attention(spread(q_BTHK, H.heads), k, v, scale=self.config.scale, **which)
+        scale, top_k = self.config.scale, self.config.top_k
+        return attention(spread(q_BTHK, H.heads), k, v, scale=scale, top_k=top_k, **which)
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         return kv_cache.specs(self.heads)
@@ -201,27 +203,48 @@ class SoftmaxReader(Reader, nn.Module):
     def cost(config: SoftmaxSettings, heads: HeadShape, d_model: int, shape: Shape, depths: int = 1) -> Cost:
         """Scores and weighted values; a causal query sees half of the sequence, the window at most.
 
+        With ``top_k`` all that a query sees is scored, and values and gradients are those of the keys it attends to.
+
         Executed: full tiles in training and prefill, and the backward pass of fused attention computes the scores again
-        (5 products to the forward's 2).
+        (5 products to the forward's 2). The choice of the ``top_k`` scores all keys once more, forward only.
         """
-        per_key = 2 * heads.heads * (heads.key_size + heads.value_size)
-        seen = per_key * mean_visible(shape, config.window)
-        issued = seen if shape.phase == "decode" else float(per_key * shape.tokens)
         slots = shape.tokens if config.window is None else min(shape.tokens, config.window)
+        tile = slots if shape.phase == "decode" else shape.tokens
+        score, value = 2.0 * heads.heads * heads.key_size, 2.0 * heads.heads * heads.value_size
+        seen = mean_visible(shape, config.window)
+        used = mean_visible(shape, min(config.top_k, slots)) if config.top_k is not None else seen
+        forward = score * seen + value * used
+        chosen_from = score * tile if selects(config, tile) else 0.0
+        issued = (score + value) * tile
         slot_bytes = kv_cache.slot_bytes(heads, shape.dtype_bytes)
         parameters = heads.query_heads if config.qk_norm else 0
         kept = _kept(config, heads, shape) if shape.phase == "train" else 0.0
         return Cost(
             write=Work(state_traffic_bytes=slot_bytes),
-            reads=(Work(seen, 3 * seen, issued, 3.5 * issued, parameters, slots * slot_bytes, kept),),
+            reads=(
+                Work(
+                    forward,
+                    forward + 2 * (score + value) * used,
+                    chosen_from + issued,
+                    chosen_from + 3.5 * issued,
+                    parameters,
+                    slots * slot_bytes,
+                    kept,
+                ),
+            ),
             parameters=parameters,
             active_parameters=parameters,
             state_bytes=slots * slot_bytes,
         )
 
 
+def selects(config: SoftmaxSettings, slots: int) -> bool:
+    """Whether queries over so many slots leave some out for their scores."""
+    return config.top_k is not None and config.top_k < slots
+
+
 def _kept(config: SoftmaxSettings, heads: HeadShape, shape: Shape) -> float:
-    """Queries, keys and values as attention saw them, one size a head, a window's mask; what the norms of q and k saw."""
+    """Queries, keys and values as attention saw them, one size a head, a mask; what the norms of q and k saw."""
     K, V = heads.key_size, heads.value_size
     groups = (heads.key_heads, heads.value_heads)
     if heads.key_heads != heads.value_heads:
@@ -235,4 +258,7 @@ def _kept(config: SoftmaxSettings, heads: HeadShape, shape: Shape) -> float:
         numbers += heads.query_heads * (K + 1)
     windowed = config.window is not None and config.window < shape.tokens
     mask = shape.tokens * shape.dtype_bytes if windowed or config.writes == "when_read" else 0
+    if selects(config, shape.tokens):
+        # Each head has its own.
+        mask = heads.heads * shape.tokens * shape.dtype_bytes
     return float(numbers * shape.dtype_bytes + heads.heads * shape.wide_bytes + mask)

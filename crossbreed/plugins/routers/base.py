@@ -47,5 +47,9 @@ class BuiltinRouter(Router, torch.nn.Module, Generic[C]):
         return config.schedule()
 
     @staticmethod
+    def training_schedule(config: RouterConfig) -> Schedule | None:
+        return config.training_schedule()
+
+    @staticmethod
     def rates(config: RouterConfig, kind: SiteKind, choices: int) -> tuple[float, ...]:
         return config.shares(kind, choices)

@@ -10,11 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.schedule import Schedule
+from crossbreed.core.contracts.settings import later
 from crossbreed.core.errors import ConfigError
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Choice = Annotated[int, Field(ge=0)]
+Choices = Literal["same"] | Choice | tuple[tuple[Choice, Choice], ...]
 
 
 class RouterConfig(BaseModel):
@@ -24,13 +26,17 @@ class RouterConfig(BaseModel):
         token (Oryx in one mode). A list of (position, choice): a schedule, each choice from its position in the document
         on, unaligned with segments where it likes (Oryx's switches). Switches counted from a text's end need its length:
         they are operating points.
+    train: the same for training, where the router goes on learning what it would decide: its statistics and losses see
+        every token. ``"same"``, as published; ``1`` is a gate that is always open in training and decides only when the
+        model is used (amor.md section 9, C9).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    evaluate: Literal["same"] | Choice | tuple[tuple[Choice, Choice], ...] = "same"
+    evaluate: Choices = "same"
+    train: Choices = later("same")
 
-    @field_validator("evaluate")
+    @field_validator("evaluate", "train")
     @classmethod
     def _one_form(cls, value: Any) -> Any:
         """Switches that change nothing are left out, and a schedule that never switches is its choice."""
@@ -42,13 +48,21 @@ class RouterConfig(BaseModel):
 
     def schedule(self) -> Schedule | None:
         """What is followed outside training, or None where the router decides."""
-        if self.evaluate == "same":
-            return None
-        return Schedule.always(self.evaluate) if isinstance(self.evaluate, int) else Schedule(self.evaluate)
+        return _schedule(self.evaluate)
+
+    def training_schedule(self) -> Schedule | None:
+        """What is followed in training, or None where the router decides."""
+        return _schedule(self.train)
 
     def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         """Nominal share of tokens per choice of the router's own decisions, before anything was trained."""
         raise NotImplementedError
+
+
+def _schedule(choices: Choices) -> Schedule | None:
+    if choices == "same":
+        return None
+    return Schedule.always(choices) if isinstance(choices, int) else Schedule(choices)
 
 
 class ThresholdConfig(RouterConfig):
@@ -103,6 +117,11 @@ class EntropyGateConfig(ThresholdConfig):
     warm_start: bool = True
     first_choice: int = Field(default=1, ge=0, le=1)
     train_rate: Share | None = None
+
+    def training_shares(self) -> tuple[float, float]:
+        """Odds of the choices at mode in training."""
+        rate = self.running_share() if self.train_rate is None else self.train_rate
+        return (1.0 - rate, rate)
 
 
 class DistilledConfig(ThresholdConfig):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
 from crossbreed.core.ledger import Cost, Shape, Work
@@ -42,8 +43,7 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
         segment = (config.segment or MODE_SEGMENT) if build.kind == "mode" else config.segment
         super().__init__(config, build, None if segment == 1 and build.kind != "mode" else segment)
         self.register_buffer("steps", torch.tensor(0))
-        rate = config.running_share() if config.train_rate is None else config.train_rate
-        self.train_shares = (1.0 - rate, rate)
+        self.train_shares = config.training_shares()
         self._commits, self._warned = 0, False
 
     def forward(
@@ -168,6 +168,11 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
             "count_B": count_BR.gather(1, last_run_B1)[:, 0].where(open_B, 0),
             "last_B": torch.where(latest_B >= document_B, latest_mean_B, kept_B),
         }
+
+    @staticmethod
+    def training_rates(config: EntropyGateConfig, kind: SiteKind, choices: int) -> tuple[float, ...] | None:
+        """At mode, where training draws."""
+        return config.training_shares() if kind == "mode" else None
 
     @staticmethod
     def cost(config: EntropyGateConfig, build: RouterBuild, shape: Shape) -> Cost:

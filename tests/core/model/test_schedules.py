@@ -1,10 +1,12 @@
-"""A scheduled site follows its schedule outside training, and its router in training."""
+"""A scheduled site follows its schedule outside training or in it, and its router in the other phase."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from crossbreed.core.contracts.context import Recorder
+from crossbreed.core.contracts.task import Batch
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Shape
 from crossbreed.core.model.language_model import LanguageModel
@@ -54,6 +56,101 @@ def test_training_goes_on_under_the_router(build, tokens):
     same = build(scheduled("segment_random", "same")).train()
     _, expected = whole_pass(same, tokens, phase="train", labels_BT=tokens)
     assert torch.equal(taken["mode"], expected["mode"])
+
+
+GATES = {"segment_random": {"segment": 4, "probability": 0.5}, "learned": {}, "entropy_gate": {}}
+
+
+def gated(name: str, train):
+    sublayers = [block(ATTENTION), block(SWIGLU, gate=gate(name, **GATES[name], train=train))]
+    return architecture({"blocks": sublayers})
+
+
+class TestTraining:
+    """A gate that is open in training and decides in use (amor.md section 9, C9), at every site and any schedule."""
+
+    def trained(self, model, tokens):
+        recorder = Recorder()
+        context = model.context(tokens, phase="train", labels_BT=tokens, recorder=recorder)
+        loss = model.loss(Batch(tokens, tokens), context)
+        return loss, {site: facts["counts"] for site, facts in recorder.records if "counts" in facts}
+
+    @pytest.mark.parametrize("name", GATES)
+    def test_every_token_reads_in_training_and_the_gate_decides_in_use(self, build, tokens, name):
+        model = build(gated(name, 1))
+        loss, counts = self.trained(model, tokens)
+        assert counts["0.1.0.gate"].tolist() == [0, tokens.numel()]
+        # The same pass as without a gate: nothing is weighed either.
+        plain = build(architecture({"blocks": [block(ATTENTION), block(SWIGLU)]}))
+        plain.load_state_dict(model.state_dict(), strict=False)
+        assert loss.loss_nats == self.trained(plain, tokens)[0].loss_nats
+        same = build(gated(name, "same"))
+        same.load_state_dict(model.state_dict())
+        used, decided = whole_pass(model, tokens)
+        expected, wanted = whole_pass(same, tokens)
+        assert torch.equal(used, expected)
+        assert torch.equal(decided["0.1.0.gate"], wanted["0.1.0.gate"])
+
+    @pytest.mark.parametrize("train", [0, 1])
+    def test_an_entropy_gate_goes_on_learning_its_threshold(self, build, tokens, train):
+        found = []
+        for how in (train, "same"):
+            model = build(gated("entropy_gate", how))
+            self.trained(model, tokens)
+            model.after_step()
+            (site,) = model.routed_sites()
+            found.append((site.router.mu.item(), site.router.sigma.item()))
+        assert found[0] == found[1] != (pytest.approx(0.3), pytest.approx(0.1))
+
+    def test_a_learned_gate_goes_on_learning_its_rate_alone(self, build, tokens):
+        model = build(gated("learned", 1))
+        self.trained(model, tokens)[0].objective.backward()
+        (site,) = model.routed_sites()
+        assert site.router.bias.grad.abs().sum() > 0
+        model.zero_grad()
+        loss, _ = self.trained(model, tokens)
+        (loss.objective - sum(loss.auxiliary.values())).backward()
+        assert not site.router.bias.grad.any()
+
+    def test_a_model_trained_in_one_mode_or_by_a_schedule(self, build, tokens):
+        genome = architecture(
+            {"blocks": [block(multi("mamba2", "attention")), block(SWIGLU)]},
+            mode_router=gate("segment_random", segment=4, train=UNALIGNED),
+        )
+        _, counts = self.trained(build(genome), tokens)
+        assert counts["mode"].tolist() == [3 * BY_HAND.count(0), 3 * BY_HAND.count(1)]
+
+    @pytest.mark.parametrize("name", GATES)
+    def test_training_is_charged_as_it_trains_and_use_at_the_gates_rate(self, registry, name):
+        def estimate(train, rates=None):
+            costs = registry.factory("cost", "analytic")(None, registry)
+            return costs.estimate(registry.canonical(gated(name, train)), Shape(1, 64), rates=rates)
+
+        same, always, never = estimate("same"), estimate(1), estimate(0)
+        # What SwiGLU computes of a token that reads: three matrices, forward and backward.
+        swiglu = 3 * 2 * 3 * 16 * 20
+        assert always.training_flops_per_token - never.training_flops_per_token == swiglu
+        for ledger in (always, never):
+            assert ledger.prefill_flops_per_token == same.prefill_flops_per_token
+            assert ledger.decode_flops_per_token == same.decode_flops_per_token
+            assert ledger.rates == same.rates
+        realised = {"0.1.gate": (0.75, 0.25)}
+        assert estimate(1, realised).training_flops_per_token == always.training_flops_per_token
+        assert (
+            estimate(1, realised).decode_flops_per_token
+            < estimate(1, {"0.1.gate": (0.0, 1.0)}).decode_flops_per_token
+        )
+
+    def test_what_training_draws_at_mode_is_charged_there(self, registry):
+        """A mixer that skips in training, under an entropy gate that trains under draws at a rate of its own."""
+        cls = registry.factory("router", "entropy_gate")
+        config = registry.config("router", "entropy_gate", {"train_rate": 0.25})
+        assert cls.training_rates(config, "mode", 2) == (0.75, 0.25)
+        assert cls.training_rates(config, "gate", 2) is None
+
+    def test_a_choice_that_does_not_exist_is_refused_before_any_weight_exists(self, registry):
+        with pytest.raises(ConfigError, match=r"at 0\.1\.gate takes choice 2 .*choices 0 to 1"):
+            LanguageModel(gated("learned", 2), registry)
 
 
 def test_each_document_follows_the_schedule_from_its_own_start(build, tokens):

@@ -50,6 +50,13 @@ def test_the_reference_sees_the_slots_counted_by_hand(T, S, window):
         (1, 65, {"window": 8}),
         (1, 3, {"window": 8}),
         (9, 4, {"causal": False, "scale": 0.7}),
+        (65, 65, {"top_k": 3}),
+        (65, 65, {"top_k": 64, "scale": 0.7}),
+        (65, 65, {"top_k": 65}),
+        (7, 65, {"window": 8, "top_k": 3}),
+        (1, 65, {"top_k": 3}),
+        (1, 65, {"window": 8, "top_k": 3}),
+        (9, 4, {"causal": False, "top_k": 2}),
     ],
 )
 def test_every_path_equals_the_reference(H, G, K, V, T, S, options):

@@ -28,16 +28,18 @@ class Tally:
             to[i] += factor * x
 
 
-def attention(tally: Tally, q: Matrix, k: Matrix, v: Matrix, window: int | None) -> Matrix:
-    """Softmax over the visible keys of each query; a hidden pair is never touched."""
+def attention(
+    tally: Tally, q: Matrix, k: Matrix, v: Matrix, window: int | None, top_k: int | None = None
+) -> Matrix:
+    """Softmax over the visible keys of each query; a hidden pair is never touched, a weak one scored alone."""
     out = []
     for t in range(len(q)):
         first = 0 if window is None else max(0, t - window + 1)
         scores = [tally.dot(q[t], k[j]) for j in range(first, t + 1)]
-        weights = [math.exp(s) for s in scores]
-        total, row = sum(weights), [0.0] * len(v[0])
-        for j, weight in enumerate(weights, first):
-            tally.add_scaled(row, weight / total, v[j])
+        strongest = sorted(range(len(scores)), key=lambda j: -scores[j])[:top_k]
+        total, row = sum(math.exp(scores[j]) for j in strongest), [0.0] * len(v[0])
+        for j in strongest:
+            tally.add_scaled(row, math.exp(scores[j]) / total, v[first + j])
         out.append(row)
     return out
 

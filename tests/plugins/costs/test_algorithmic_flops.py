@@ -42,15 +42,24 @@ def same(rows: list[list[float]], expected_BTHV: Tensor) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 63, 70])
-@pytest.mark.parametrize("window", [None, 1, 6, 64])
-def test_attention_touches_visible_pairs_only(registry: Registry, tokens: int, window: int | None) -> None:
+@pytest.mark.parametrize(
+    ("window", "top_k"),
+    [(None, None), (1, None), (6, None), (64, None), (None, 1), (None, 4), (None, 64), (6, 4), (6, 9)],
+)
+def test_attention_touches_visible_pairs_only(
+    registry: Registry, tokens: int, window: int | None, top_k: int | None
+) -> None:
+    """And of the visible ones those that are not among the strongest are scored, but neither weighed nor added."""
     q, k, v = (drawn(1, tokens, 1, V + i) for i in (0, 0, 1))
     tally = Tally()
     rows = attention(
-        tally, *((x[0, :, 0] * s).tolist() for x, s in ((q, V**-0.5), (k, 1.0), (v[..., :V], 1.0))), window
+        tally,
+        *((x[0, :, 0] * s).tolist() for x, s in ((q, V**-0.5), (k, 1.0), (v[..., :V], 1.0))),
+        window,
+        top_k,
     )
-    same(rows, attention_reference(q, k, v[..., :V], window=window))
-    params = {"heads": H, "head_size": V, "window": window}
+    same(rows, attention_reference(q, k, v[..., :V], window=window, top_k=top_k))
+    params = {"heads": H, "head_size": V, "window": window, "top_k": top_k}
     projections = 2 * D * H * V * 4
     found = cost(registry, "attention", params, tokens)
     assert found.forward * tokens == pytest.approx(projections * tokens + H * tally.flops)

@@ -57,7 +57,8 @@ def trains(router: Router) -> bool:
     """Whether decisions forced in training are the ledger's rates: a schedule gives training rates of its own, and a fitted
     router takes no part."""
     config = REGISTRY.config("router", router.name, router.params)
-    scheduled = REGISTRY.factory("router", router.name).schedule(config) is not None
+    cls = REGISTRY.factory("router", router.name)
+    scheduled = cls.schedule(config) is not None or cls.training_schedule(config) is not None
     return not scheduled and not REGISTRY.descriptor("router", router.name).capabilities.fitted
 
 

@@ -20,6 +20,10 @@ SEQUENCE: dict[str, tuple[str, dict[str, Any]]] = {
         "attention",
         {"heads": 2, "head_size": 8, "window": 7, "qk_norm": True, "gate": True, "norm": "head"},
     ),
+    "attention to the strongest": (
+        "attention",
+        {"heads": 4, "kv_heads": 2, "head_size": 6, "window": 9, "top_k": 3},
+    ),
     "attention convolved": (
         "attention",
         {"heads": 2, "head_size": 8, "rope_fraction": 0.5, "short_conv": {"activation": "silu", "on": "qkv"}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from crossbreed.core.contracts.router import Decision
+from crossbreed.core.errors import ConfigError
 from tests.plugins.mixers.helpers import build, context, in_pieces, random_input
 
 D_MODEL = 24
@@ -141,6 +143,47 @@ def test_attention_equals_a_softmax_written_out() -> None:
         outputs.append(scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v[:, columns])
     wanted = torch.cat(outputs, -1) @ mixer.projections.output.weight.T
     torch.testing.assert_close(y[0], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("source", ["stream", "embeddings"])
+@pytest.mark.parametrize("top_k", [1, 3, 11, None])
+def test_attention_to_the_strongest_keys_of_stream_or_embeddings_is_the_written_sum(
+    source: str, top_k: int | None
+) -> None:
+    """AMOR's first version: the top keys alone, keys and values from what the recurrence made or from embeddings."""
+    heads, size, tokens = 2, 6, 11
+    params = {"heads": heads, "head_size": size, "rope_fraction": 0.0, "top_k": top_k, "kv_from": source}
+    mixer, x = build("attention", params), random_input(1, tokens)
+    embedded = 0.02 * random_input(1, tokens, seed=5)
+    y, _ = mixer(x, context(1, tokens).at(embedded_BTD=embedded), None)
+    seen = x if source == "stream" else F.rms_norm(embedded, embedded.shape[-1:], eps=1e-6)
+    k, v, q = mixer.projections.input.weight.detach().split([heads * size] * 3)
+    wanted = torch.zeros(tokens, heads * size, dtype=torch.float64)
+    for t in range(tokens):
+        for h in range(heads):
+            columns = slice(h * size, (h + 1) * size)
+            query = q[columns] @ x[0, t]
+            scores = {j: float(query @ (k[columns] @ seen[0, j])) / size**0.5 for j in range(t + 1)}
+            strongest = sorted(scores, key=lambda j: -scores[j])[:top_k]
+            total = sum(math.exp(scores[j]) for j in strongest)
+            for j in strongest:
+                wanted[t, columns] += math.exp(scores[j]) / total * (v[columns] @ seen[0, j])
+    torch.testing.assert_close(y[0], wanted @ mixer.projections.output.weight.detach().T, rtol=0, atol=1e-11)
+
+
+def test_keys_that_are_never_among_the_strongest_learn_nothing() -> None:
+    mixer = build("attention", {"heads": 1, "head_size": 6, "rope_fraction": 0.0, "top_k": 2})
+    x = random_input(1, 9).requires_grad_()
+    mixer(x, context(1, 9), None)[0][0, -1].sum().backward()
+    # Of nine tokens two are read at most; the last one asks.
+    assert int((x.grad[0, :-1].abs().sum(-1) > 0).sum()) in (1, 2)
+    assert x.grad[0, -1].abs().sum() > 0
+
+
+def test_keys_from_embeddings_outside_a_model_are_refused() -> None:
+    mixer = build("attention", {"heads": 1, "head_size": 6, "kv_from": "embeddings"})
+    with pytest.raises(ConfigError, match="kv_from 'embeddings', but this pass has none"):
+        mixer(random_input(1, 4), context(1, 4), None)
 
 
 def turned(x_TK: torch.Tensor) -> torch.Tensor:

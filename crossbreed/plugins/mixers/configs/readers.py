@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from crossbreed.core.contracts.settings import later
 from crossbreed.plugins.mixers.configs.common import Config
 
 
@@ -36,6 +37,12 @@ class SoftmaxSettings(ReaderSettings):
     )
     scale: float | None = Field(
         default=None, gt=0, description="Factor on the scores; None is 1/sqrt(head size), the usual one."
+    )
+    top_k: int | None = later(
+        None,
+        ge=1,
+        description="Keys that a query attends to: those of the largest scores, and what ties with the last of them; None "
+        "attends to all, as everybody but AMOR's first version (3 to 32). All keys are scored.",
     )
 
 
