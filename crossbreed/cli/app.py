@@ -9,6 +9,7 @@ import typer
 from crossbreed import __version__
 from crossbreed.cli.check import check
 from crossbreed.cli.compare import compare
+from crossbreed.cli.comparisons import compare_stored, gene_effects
 from crossbreed.cli.cost import cost
 from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
@@ -133,5 +134,12 @@ app.command(
 app.command(epilog=examples("crossbreed doctor", "crossbreed doctor --measure", "crossbreed doctor --json"))(
     doctor
 )
+study.command(
+    "compare",
+    epilog=examples("crossbreed study compare first 3 8", "crossbreed study compare first 3f9a2c 0 8 --json"),
+)(compare_stored)
+study.command(
+    "genes", epilog=examples("crossbreed study genes first", "crossbreed study genes first --json")
+)(gene_effects)
 app.add_typer(tasks)
 app.add_typer(study)

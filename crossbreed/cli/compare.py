@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,40 +98,31 @@ def _within(text: str, architecture: Architecture, setting: StudySetting, move: 
 def _report(
     name: str, shown: list[Candidate], objectives: Objectives, hashes: dict[str, str], *, as_json: bool
 ) -> None:
+    from crossbreed.cli.comparisons import comparison_table, comparisons_data
     from crossbreed.cli.fronts import by_score, front_data, print_candidates
+    from crossbreed.core.search import pairs
 
     genomes = {hashes[c.row.hash]: c.row.number for c in shown if c.row.hash in hashes}
-    apart = differences(by_score(shown, objectives), objectives)
+    compared = pairs.compare(by_score(shown, objectives), objectives)
     if as_json:
-        data = {**front_data(name, shown, objectives), "genomes": genomes, "differences": apart}
+        data = {
+            **front_data(name, shown, objectives, shown),
+            "genomes": genomes,
+            "differences": comparisons_data(compared),
+        }
         print_json("compare", data)
         return
     console = data_console()
     print_candidates(console, shown, objectives, f"Comparison {name} (* on the front)", mark_front=True)
     for text, number in genomes.items():
         console.print(f"#{number} is {escape(text)}")
-    for item in apart:
-        console.print(
-            f"{item['objective']}: #{item['better']} is better than #{item['worse']} (intervals apart)"
-        )
-    if not any(interval is not None for c in shown for interval in c.intervals.values()):
-        console.print(
-            "No intervals below 3 seeds: nothing can be said yet. Run again with --seeds 3 or more."
-        )
-    elif not apart:
-        console.print("No two intervals are apart: these seeds show no difference.")
-
-
-def differences(candidates: list[Candidate], objectives: Objectives) -> list[dict[str, str | int]]:
-    """Pairs whose intervals share no point, by objective."""
-    from crossbreed.core.search.statistics import disjoint
-
-    found: list[dict[str, str | int]] = []
-    for name, direction in objectives.directions.items():
-        for a, b in combinations(candidates, 2):
-            if not disjoint(a.intervals[name], b.intervals[name]):
-                continue
-            a_better = (a.means[name] > b.means[name]) == (direction == "max")
-            better, worse = (a, b) if a_better else (b, a)
-            found.append({"objective": name, "better": better.row.number, "worse": worse.row.number})
-    return found
+    tested = [c for c in compared if c.corrected is not None]
+    if tested:
+        console.print(comparison_table(tested, "On shared seeds"))
+    for item in tested:
+        if item.better is not None:
+            console.print(f"{item.objective}: {item.sentence}", markup=False)
+    if not tested:
+        console.print("No pair shares 3 seeds: nothing can be said yet. Run again with --seeds 3 or more.")
+    elif not any(item.better is not None for item in tested):
+        console.print("No pair is told apart: these seeds show no difference.")

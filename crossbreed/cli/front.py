@@ -90,17 +90,23 @@ def print_front(
     as_json: bool = False,
 ) -> None:
     """The front, or every candidate, as a table or as JSON on stdout."""
-    from crossbreed.cli.fronts import front_data, print_candidates
+    from crossbreed.cli.fronts import divergence_words, front_data, print_candidates
+    from crossbreed.core.search.divergence import by_family
+    from crossbreed.core.search.membership import front_probabilities
 
     shown = [c for c in found if everything or c.on_front]
     if as_json:
-        print_json("front", {**front_data(name, shown, objectives), "fitted": fitted})
+        print_json("front", {**front_data(name, shown, objectives, found), "fitted": fitted})
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"
-    print_candidates(console, shown, objectives, title, mark_front=everything)
+    surely = front_probabilities(found, objectives)
+    print_candidates(console, shown, objectives, title, mark_front=everything, surely=surely)
     if not shown:
         console.print("Nothing is on the front yet: no candidate is trained and measured.")
+    for family, rate in by_family(c.row for c in found).items():
+        if rate.diverged:
+            console.print(f"{family}: {divergence_words(rate)}.", markup=False)
     for item in fitted:
         console.print(
             f"{item['run']} at {item['point']}: score {item['score']:.4g}, with its own routers {item['native_score']:.4g} on "

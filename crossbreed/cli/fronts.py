@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +15,8 @@ from crossbreed.cli.output import percent, si, size, table
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives
+from crossbreed.core.search.divergence import Divergence, by_family, of_seeds
+from crossbreed.core.search.membership import front_probabilities
 
 COST: list[str | tuple[str, str]] = [
     ("parameters", "right"),
@@ -29,6 +31,7 @@ OFF_BY = (
     "Off by: distance from the budget's reference at nominal rates; in brackets at the rates that trained routers chose, "
     "where they differ."
 )
+SURELY = "On front in: of draws of all means from their t distributions; unknown below 3 seeds. Others stand at their means."
 HEADINGS = {
     "decode_tokens_per_s": "decode tokens/s",
     "prefill_tokens_per_s": "prefill tokens/s",
@@ -46,14 +49,18 @@ def print_candidates(
     title: str,
     *,
     mark_front: bool = False,
+    surely: Mapping[int, float] | None = None,
 ) -> None:
-    """Objectives, cost and certificate residuals of candidates, in as many tables as the console's width needs."""
+    """Objectives, cost and certificate residuals of candidates, in as many tables as the console's width needs.
+
+    ``surely``: probabilities of standing on the front, by number.
+    """
     found = list(candidates)
-    if console.width >= NARROW:
-        console.print(candidate_table(found, objectives, title, mark_front=mark_front))
-        return
-    console.print(candidate_table(found, objectives, title, mark_front=mark_front, cost=False))
-    console.print(cost_table(found, objectives))
+    wide = console.width >= NARROW
+    made = candidate_table(found, objectives, title, mark_front=mark_front, cost=wide, surely=surely)
+    console.print(made)
+    if not wide:
+        console.print(cost_table(found, objectives))
 
 
 def cost_table(candidates: Iterable[Candidate], objectives: Objectives) -> Table:
@@ -73,9 +80,10 @@ def candidate_table(
     *,
     mark_front: bool = False,
     cost: bool = True,
+    surely: Mapping[int, float] | None = None,
 ) -> Table:
     """One line a candidate, best first. ``mark_front`` stars members of the front and adds states; without ``cost`` the
-    ledger's numbers and residuals are left out (candidates need none then)."""
+    ledger's numbers and residuals are left out (candidates need none then). ``surely``: see ``print_candidates``."""
     found = by_score(candidates, objectives)
     quantities = budgeted(found) if cost else []
     made = table(
@@ -85,11 +93,12 @@ def candidate_table(
             "family",
             *((HEADINGS.get(name, name).replace(" ", "\n"), "right") for name in objectives.names),
             ("seeds", "right"),
+            *([("on front\nin", "right")] if surely is not None else []),
             *(COST if cost else []),
             *_residual_columns(quantities),
             *(["state"] if mark_front else []),
         ],
-        caption=caption(objectives, cost=cost),
+        caption=caption(objectives, cost=cost, surely=surely is not None),
     )
     for candidate in found:
         row = candidate.row
@@ -99,6 +108,7 @@ def candidate_table(
             escape(row.family),
             *(objective_words(candidate, name) for name in objectives.names),
             str(len(candidate.done)),
+            *([share(surely.get(row.number))] if surely is not None else []),
             *(_cost_words(candidate, quantities) if cost else []),
             *([escape(row.state)] if mark_front else []),
         )
@@ -143,10 +153,15 @@ def objective_words(candidate: Candidate, name: str) -> str:
     mean, interval = candidate.means[name], candidate.intervals[name]
     if math.isnan(mean):
         return "-"
-    show = si if abs(mean) >= 1000 else "{:.3g}".format
     if interval is None:
-        return show(mean)
-    return f"{show(mean)} ({show(interval.low)} to {show(interval.high)})"
+        return number(mean)
+    return f"{number(mean)} ({number(interval.low)} to {number(interval.high)})"
+
+
+def number(value: float, *, signed: bool = False) -> str:
+    """A value of an objective in three digits, large ones with a prefix: 0.9123 -> ``0.912``, 12345 -> ``12.3k``."""
+    shown = si(value) if abs(value) >= 1000 else f"{value:.3g}"
+    return f"+{shown}" if signed and value >= 0 else shown
 
 
 def residual_words(candidate: Candidate) -> dict[str, str]:
@@ -179,12 +194,45 @@ def certificate_of(data: dict[str, Any] | None) -> Certificate | None:
     return None if data is None else Certificate.model_validate(data)
 
 
-def caption(objectives: Objectives, *, cost: bool = True) -> str:
+def share(value: float | None) -> str:
+    """A probability or rate in whole percent, never rounded to certainty: ``97%``, ``<1%``, ``>99%``."""
+    if value is None:
+        return "-"
+    if 0 < value < 0.01:
+        return "<1%"
+    return ">99%" if 0.99 < value < 1 else f"{value:.0%}"
+
+
+def divergence_words(rate: Divergence) -> str:
+    """``2 of 10 runs diverged (20%, 95% interval 6% to 51%)``."""
+    words = f"{rate.diverged} of {rate.runs} runs diverged"
+    if rate.rate is None:
+        return words
+    return (
+        f"{words} ({share(rate.rate.mean)}, 95% interval {share(rate.rate.low)} to {share(rate.rate.high)})"
+    )
+
+
+def divergence_data(rate: Divergence) -> dict[str, Any]:
+    """A divergence rate as plain data."""
+    interval = rate.rate
+    return {
+        "diverged": rate.diverged,
+        "runs": rate.runs,
+        "rate": None if interval is None else interval.mean,
+        "low": None if interval is None else interval.low,
+        "high": None if interval is None else interval.high,
+    }
+
+
+def caption(objectives: Objectives, *, cost: bool = True, surely: bool = False) -> str:
     """What the numbers mean: the interval, the key under which each speed was measured, and residuals."""
     lines = [
         "Means over seeds with 95% Student t intervals; no interval below 3 seeds. The front compares means: members whose "
         "intervals overlap may change places with more seeds."
     ]
+    if surely:
+        lines.append(SURELY)
     for name, (phase, batch, tokens, dtype, device, policy, compiled) in objectives.keys.items():
         how = f"{policy} backends, {'compiled' if compiled else 'not compiled'}"
         lines.append(
@@ -195,7 +243,9 @@ def caption(objectives: Objectives, *, cost: bool = True) -> str:
     return escape("\n".join(lines))
 
 
-def as_data(candidates: Iterable[Candidate], objectives: Objectives) -> list[dict[str, Any]]:
+def as_data(
+    candidates: Iterable[Candidate], objectives: Objectives, surely: Mapping[int, float]
+) -> list[dict[str, Any]]:
     """Candidates as plain data for ``--json``, best first; unknown numbers are null."""
     return [
         {
@@ -206,6 +256,8 @@ def as_data(candidates: Iterable[Candidate], objectives: Objectives) -> list[dic
             "state": c.row.state,
             "cause": c.row.cause,
             "on_front": c.on_front,
+            "front_probability": surely.get(c.row.number),
+            "divergence": divergence_data(of_seeds(c.seeds)),
             "seeds": [s.seed for s in c.done],
             "objectives": {
                 name: {
@@ -224,13 +276,19 @@ def as_data(candidates: Iterable[Candidate], objectives: Objectives) -> list[dic
     ]
 
 
-def front_data(study: str, candidates: Iterable[Candidate], objectives: Objectives) -> dict[str, Any]:
-    """Candidates with what their numbers mean, as they stand in ``--json`` objects."""
+def front_data(
+    study: str, candidates: Sequence[Candidate], objectives: Objectives, everything: Sequence[Candidate]
+) -> dict[str, Any]:
+    """Candidates with what their numbers mean, as they stand in ``--json`` objects; ``everything``: all of the study, which
+    they are a part of."""
+    surely = front_probabilities(everything, objectives)
+    rates = by_family(c.row for c in everything)
     return {
         "study": study,
         "objectives": dict(objectives.directions),
         "speed_keys": {name: dict(zip(KEY, key, strict=True)) for name, key in objectives.keys.items()},
-        "candidates": as_data(candidates, objectives),
+        "candidates": as_data(candidates, objectives, surely),
+        "divergence": {family: divergence_data(rate) for family, rate in rates.items()},
     }
 
 

@@ -125,15 +125,20 @@ def drive(
 def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     """The front of a finished session on stdout, and how to see it in a browser."""
     from crossbreed.cli.fronts import front_data, print_candidates
+    from crossbreed.core.search.membership import front_probabilities
     from crossbreed.storage.locations import redacted
 
     name, place = study.file.name, shlex.quote(redacted(db))
     objectives = study.objectives.over([c.row for c in outcome.candidates])
     if as_json:
-        print_json("search", {"end": outcome.end, **front_data(name, outcome.candidates, objectives)})
+        print_json(
+            "search",
+            {"end": outcome.end, **front_data(name, outcome.candidates, objectives, outcome.candidates)},
+        )
         return
     console = data_console()
-    print_candidates(console, outcome.front, objectives, f"Front of {name}")
+    surely = front_probabilities(outcome.candidates, objectives)
+    print_candidates(console, outcome.front, objectives, f"Front of {name}", surely=surely)
     others = [c for c in outcome.candidates if not c.on_front]
     counts = {
         state: sum(c.row.state == state for c in others) for state in sorted({c.row.state for c in others})

@@ -241,6 +241,20 @@ SEARCH = {
     "R7": Fault("a resumed run sees other data"),
 }
 RECALL, BYTES = "tests/plugins/tasks/test_recall.py", "tests/plugins/tasks/test_text_bytes.py"
+STATISTICS = {
+    "X1": Fault(
+        "an interval from three seeds covers less than it says",
+        (
+            "tests/core/search/test_statistics.py::test_coverage_of_three_seeds_is_nominal",
+            "tests/core/search/test_statistics.py::test_a_percentile_bootstrap_of_three_seeds_would_not_cover",
+        ),
+        "Intervals are Student t; no bootstrap is offered.",
+    ),
+    "X5": Fault(
+        "noise decides who is on the front",
+        ("tests/core/search/test_membership.py::test_two_equal_architectures_get_about_equal_probabilities",),
+    ),
+}
 EVALUATION = "tests/core/lab/test_evaluate.py"
 TASKS = {
     "T1": Fault(
@@ -308,6 +322,7 @@ SECTIONS: dict[str, dict[str, Fault]] = {
     "Initialisation and parameters": PARAMETERS,
     "Cost models and profiling": COSTS,
     "Search and runs": SEARCH,
+    "Statistics": STATISTICS,
     "Plugins": PLUGINS,
     "Tasks and evaluation": TASKS,
 }

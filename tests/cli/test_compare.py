@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.cli.conftest import Cli
@@ -30,10 +29,15 @@ def test_named_genomes_are_trained_and_compared_without_a_search(cli: Cli, tmp_p
         assert by_number[number]["seeds"] == [0]
     # a.yaml is the reference itself, so nothing else was trained.
     assert len(found["candidates"]) == 2
-    assert found["differences"] == []  # one seed shows no difference
+    score = next(d for d in found["differences"] if d["objective"] == "score")
+    assert (score["seeds"], score["low"], score["better"]) == (
+        [0],
+        None,
+        None,
+    )  # one seed shows no difference
     text = cli("compare", a, b, "--budget", study, "--seeds", 1, "--executor", "inline").out
     assert f"#{found['genomes'][str(b)]} is {b}" in text
-    assert "No intervals below 3 seeds: nothing can be said yet." in text
+    assert "No pair shares 3 seeds: nothing can be said yet." in text
 
 
 def test_a_genome_outside_the_budget_is_refused_before_training(cli: Cli, tmp_path: Path) -> None:
@@ -59,18 +63,3 @@ def test_a_budget_without_a_task_cannot_train(cli: Cli, tmp_path: Path) -> None:
     result = cli("compare", write_genome(tmp_path / "a.yaml", 32), "--budget", tmp_path / "budget.yaml")
     assert result.code == 2
     assert "task: Field required" in result.err
-
-
-@pytest.mark.parametrize("direction", ["max", "min"])
-def test_differences_are_intervals_apart_in_the_right_direction(db: Path, direction: Any) -> None:
-    from crossbreed.cli.compare import differences
-    from crossbreed.core.search.candidates import Objectives, read
-    from crossbreed.storage.repository import Repository
-
-    with Repository.open(str(db), read_only=True) as repository:
-        rows = repository.candidates(repository.open_study("small").id)[:2]
-    objectives = Objectives({"score": direction}).over(rows)
-    better, worse = (0, 1) if direction == "max" else (1, 0)
-    assert differences(read(rows, objectives), objectives) == [
-        {"objective": "score", "better": better, "worse": worse}
-    ]

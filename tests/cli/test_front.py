@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,35 @@ def test_all_shows_dominated_and_infeasible_candidates_too(cli: Cli, db: Path) -
     assert "cannot rise" in infeasible["cause"]
     lines = cli("front", "--db", db, "--all").out.splitlines()
     assert sum("*" in line and "family" in line for line in lines) == 2
+
+
+def test_members_show_how_surely_they_stand_there(cli: Cli, db: Path) -> None:
+    found = cli("front", "--db", db, "--all", "--json").json("front")
+    surely = {c["number"]: c["front_probability"] for c in found["candidates"]}
+    assert surely[0] > 0.9
+    assert surely[1] > 0.9
+    assert surely[2] < 0.1
+    assert surely[3] is None
+    assert found["divergence"]["family 0"] == pytest.approx(
+        {"diverged": 0, "runs": 3, "rate": 0.0, "low": 0.0, "high": 0.5615}, abs=1e-4
+    )
+    line = next(line for line in cli("front", "--db", db).out.splitlines() if "family 0" in line)
+    assert re.search(r" 3 +(>?\d\d%|100%) ", line)
+
+
+def test_families_whose_runs_diverged_are_named_with_their_rate(cli: Cli, db: Path) -> None:
+    with Repository.open(str(db)) as repository:
+        trial = repository.trials(repository.open_study("small").id)[1]
+        run = repository.add_run(trial.id, 9, recipe={}, identities={"mixer:attention": "crossbreed 0.1.0"})
+        lease = repository.lease_run(run.id, "a test", seconds=60)
+        assert lease is not None
+        repository.record_finished(run.id, lease, "diverged", cause="loss was nan at step 3 of 9")
+    found = cli("front", "--db", db, "--json").json("front")
+    assert next(iter(found["divergence"])) == "family 1"
+    member = next(c for c in found["candidates"] if c["number"] == 1)
+    assert (member["divergence"]["diverged"], member["divergence"]["runs"]) == (1, 4)
+    text = cli("front", "--db", db).out
+    assert "family 1: 1 of 4 runs diverged (25%, 95% interval 5% to 70%)." in text
 
 
 def test_an_unknown_study_names_the_nearest(cli: Cli, db: Path) -> None:

@@ -8,7 +8,12 @@ from pathlib import Path
 import crossbreed.cli
 from tests.cli.conftest import SCHEMAS
 
-FRAGMENTS = {"crossbreed/certificate/1", "crossbreed/ledger/1", "crossbreed/candidates/1"}
+FRAGMENTS = {
+    "crossbreed/certificate/1",
+    "crossbreed/ledger/1",
+    "crossbreed/candidates/1",
+    "crossbreed/comparisons/1",
+}
 SOURCES = Path(crossbreed.cli.__file__).parent
 
 

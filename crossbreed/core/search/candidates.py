@@ -64,7 +64,7 @@ class Candidate:
     """A stored candidate with its objectives over the seeds that count.
 
     seeds:     runs of one version of its plugins: seeds pool only within equal identities.
-    values:    objective -> one value per done seed, in order of seed.
+    by_seed:   objective -> seed -> value, of the seeds that count.
     means:     objective -> mean, NaN where nothing is known.
     intervals: objective -> 95% Student t interval, None below 3 seeds.
     on_front:  not dominated among eligible candidates of the study.
@@ -72,10 +72,15 @@ class Candidate:
 
     row: CandidateRow
     seeds: tuple[SeedRow, ...]
-    values: Mapping[str, tuple[float, ...]]
+    by_seed: Mapping[str, Mapping[int, float]]
     means: Mapping[str, float]
     intervals: Mapping[str, Interval | None]
     on_front: bool = False
+
+    @property
+    def values(self) -> dict[str, tuple[float, ...]]:
+        """Objective -> one value per seed that counts, in order of seed."""
+        return {name: tuple(found.values()) for name, found in self.by_seed.items()}
 
     @property
     def done(self) -> tuple[SeedRow, ...]:
@@ -97,7 +102,7 @@ def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate
     points = [[c.means[n] if c.eligible else math.nan for n in objectives.names] for c in found]
     on_front = non_dominated(points, objectives.ways)
     return [
-        Candidate(c.row, c.seeds, c.values, c.means, c.intervals, bool(front))
+        Candidate(c.row, c.seeds, c.by_seed, c.means, c.intervals, bool(front))
         for c, front in zip(found, on_front, strict=True)
     ]
 
@@ -124,13 +129,14 @@ def pooled(seeds: Sequence[SeedRow]) -> tuple[SeedRow, ...]:
 def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
     seeds = pooled(row.seeds)
     counted = [s for s in seeds if s.state in ("done", "off_budget")]
-    values = {
-        name: tuple(v for s in counted if (v := _value(name, row, s, objectives)) is not None)
+    by_seed = {
+        name: {s.seed: v for s in counted if (v := _value(name, row, s, objectives)) is not None}
         for name in objectives.names
     }
+    values = {name: tuple(found.values()) for name, found in by_seed.items()}
     means = {name: math.fsum(v) / len(v) if v else math.nan for name, v in values.items()}
     intervals = {name: None if name in QUANTITIES else t_interval(v) for name, v in values.items()}
-    return Candidate(row, seeds, values, means, intervals)
+    return Candidate(row, seeds, by_seed, means, intervals)
 
 
 def _value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:

@@ -1,10 +1,13 @@
-"""Intervals over seeds. Student t, never a bootstrap: with three seeds a percentile bootstrap covers 74%, t covers 95%."""
+"""Intervals and tests over seeds. Student t, never a bootstrap: with three seeds a percentile bootstrap covers 74%, t covers
+95%."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import NamedTuple
 
 MIN_SEEDS = 3
@@ -37,9 +40,73 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
     return Interval(mean, mean - half, mean + half)
 
 
-def disjoint(a: Interval | None, b: Interval | None) -> bool:
-    """Whether two intervals share no point; False when either is unknown."""
-    return a is not None and b is not None and (a.high < b.low or b.high < a.low)
+@dataclass(frozen=True)
+class Paired:
+    """The difference of two things measured under equal conditions: its mean over pairs, t interval and p-value.
+
+    interval, p: None below three pairs. ``p`` is two-sided, of the hypothesis that the mean difference is 0.
+    """
+
+    pairs: int
+    mean: float
+    interval: Interval | None
+    p: float | None
+
+
+def paired(differences: Sequence[float]) -> Paired | None:
+    """What ``differences``, one a pair, say about their mean; None without any.
+
+    Raises ValueError when one is not finite.
+    """
+    n = len(differences)
+    if not n:
+        return None
+    mean = math.fsum(differences) / n
+    return Paired(n, mean, t_interval(differences), _p_of_mean(differences, mean))
+
+
+def on_shared_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
+    """``a - b`` on every seed that both have, in order of seed: a shared seed is the same data in the same order."""
+    return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+
+
+def _p_of_mean(values: Sequence[float], mean: float) -> float | None:
+    n = len(values)
+    if n < MIN_SEEDS:
+        return None
+    variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
+    # Differences that are equal but for rounding have no spread to judge them by.
+    if math.sqrt(variance) <= 1e-12 * max(map(abs, values)):
+        return 1.0 if mean == 0 else 0.0
+    return max(0.0, 1.0 - central_probability(abs(mean) / math.sqrt(variance / n), n - 1))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values corrected for their number by Holm's step-down method, in the same order (Holm 1979).
+
+    Below 0.05 with a probability of at most 5% for any of them where nothing is there, whatever their dependence.
+    """
+    order = sorted(range(len(p)), key=p.__getitem__)
+    corrected = [0.0] * len(p)
+    highest = 0.0
+    for place, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - place) * p[i]))
+        corrected[i] = highest
+    return corrected
+
+
+def wilson(hits: int, trials: int, level: float = 0.95) -> Interval | None:
+    """The rate of ``hits`` in ``trials`` with Wilson's score interval, which is right near 0 and 1 too; None without any
+    trials (Wilson 1927)."""
+    if not 0 <= hits <= trials:
+        raise ValueError(f"hits must lie in [0, trials], got {hits} of {trials}")
+    if not trials:
+        return None
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    rate, spread = hits / trials, z * z / trials
+    middle = (rate + spread / 2) / (1 + spread)
+    half = math.sqrt(spread * (rate * (1 - rate) + spread / 4)) / (1 + spread)
+    return Interval(rate, max(0.0, middle - half), min(1.0, middle + half))
 
 
 @lru_cache(maxsize=256)

@@ -11,9 +11,12 @@ from crossbreed.core.errors import ConfigError, PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search import executors
+from crossbreed.core.search import divergence, executors, genes
 from crossbreed.core.search.candidates import Candidate, Objectives, front_volume, read
+from crossbreed.core.search.divergence import Divergence, by_family
 from crossbreed.core.search.driver import Driver, DriverOptions, End
+from crossbreed.core.search.genes import Genes
+from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.progress import Progress
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
@@ -152,6 +155,18 @@ class Study:
         point = self.row.reference_point or (self.repository.open_study(self.row.name).reference_point or {})
         return front_volume(self.read_candidates(), self.objectives, point) if point else 0.0
 
+    def gene_effects(self) -> Genes:
+        """Which choices matter, by pairs of candidates that differ in one alone."""
+        found = self.read_candidates()
+        genomes = {t.number: t.genome for t in self.repository.trials(self.row.id)}
+        subjects = [genes.subject(c, genomes[c.row.number], self.objectives) for c in found]
+        measured = [n for n in self.objectives.names if n not in QUANTITIES]
+        return genes.effects([s for s in subjects if s is not None], measured)
+
+    def divergence(self) -> dict[str, Divergence]:
+        """How often runs of each family diverged, the highest rate first."""
+        return by_family(self.repository.candidates(self.row.id, details=False))
+
     def front(self) -> pd.DataFrame:
         """The members of the front, best first in the first objective: see ``candidates`` for the columns."""
         table = self.candidates()
@@ -161,18 +176,22 @@ class Study:
 
     def candidates(self) -> pd.DataFrame:
         """One row per candidate: objectives as means with ``_low`` and ``_high`` ends of their 95% intervals (missing below
-        3 seeds), ledger quantities, and signed relative residuals of the budget as ``residual_*``.
+        3 seeds), ``front_probability`` (missing below 3 seeds, and for what may not stand on the front), runs that trained
+        and how many ``diverged``, ledger quantities, and signed relative residuals of the budget as ``residual_*``.
         """
         import pandas as pd
 
         found = self.read_candidates()
+        surely = front_probabilities(found, self.objectives)
         return pd.DataFrame(
-            [_table_row(c, self.objectives) for c in found], columns=_columns(found, self.objectives)
+            [_table_row(c, self.objectives, surely.get(c.row.number)) for c in found],
+            columns=_columns(found, self.objectives),
         )
 
 
-def _table_row(candidate: Candidate, objectives: Objectives) -> dict[str, Any]:
+def _table_row(candidate: Candidate, objectives: Objectives, surely: float | None) -> dict[str, Any]:
     row = candidate.row
+    trained = divergence.of_seeds(candidate.seeds)
     cells: dict[str, Any] = {
         "trial": row.number,
         "family": row.family,
@@ -181,6 +200,9 @@ def _table_row(candidate: Candidate, objectives: Objectives) -> dict[str, Any]:
         "cause": row.cause,
         "seeds": len(candidate.done),
         "on_front": candidate.on_front,
+        "front_probability": surely,
+        "trained": trained.runs,
+        "diverged": trained.diverged,
         "hash": row.hash[:12],
     }
     for name in objectives.names:
@@ -196,7 +218,8 @@ def _table_row(candidate: Candidate, objectives: Objectives) -> dict[str, Any]:
 
 def _columns(candidates: Iterable[Candidate], objectives: Objectives) -> list[str]:
     """All columns in order, also for a study without candidates."""
-    columns = ["trial", "family", "origin", "state", "cause", "seeds", "on_front", "hash"]
+    columns = ["trial", "family", "origin", "state", "cause", "seeds", "on_front", "front_probability"]
+    columns += ["trained", "diverged", "hash"]
     columns += [c for n in objectives.names for c in (n, f"{n}_low", f"{n}_high")]
     columns += [name for name in QUANTITIES if name not in objectives.names]
     residuals = [
