@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crossbreed.core.host import Host, Registry
+from crossbreed.core.lab import lease
 
 if TYPE_CHECKING:
     from tests.services import PostgresServer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leases_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Timing in a test waits for no timing outside of it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(lease.FOLDER, str(tmp_path_factory.mktemp("leases")))
+        yield
 
 
 @pytest.fixture(scope="session")

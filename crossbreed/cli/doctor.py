@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from crossbreed import __version__
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, duration_s, print_json, si, size, table
+from crossbreed.cli.output import data_console, duration_s, log_console, print_json, si, size, table
 from crossbreed.core.contracts.capabilities import CUDA, KNOWN_NEEDS
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Registry
@@ -150,19 +150,26 @@ def _measured(db: str) -> Iterator[Check]:
     """The ceilings of every device, measured now and kept."""
     import torch
 
-    from crossbreed.core.lab import ceilings
+    from crossbreed.core.lab import ceilings, lease
     from crossbreed.storage.locations import artefact_folder
 
     file = ceilings.ceilings_file(artefact_folder(db))
     names = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
     for name in names:
-        found = ceilings.measure_ceilings(torch.device(name))
+        device = torch.device(name)
+        with lease.alone(device, "doctor --measure", waiting=lambda why: log_console().print(escape(why))):
+            found = ceilings.measure_ceilings(device)
         ceilings.store(file, found)
         rates = ", ".join(
             f"{si(rate)}FLOP/s in {dtype}" for dtype, rate in found["matrix_flops_per_s"].items()
         )
         detail = f"{found['name']}: {rates}; copies {si(found['copy_bytes_per_s'])}B/s; {duration_s(found['launch_s'])} a launch"
-        yield Check("device", f"{name} ceilings", "ok", f"{detail}; kept in {file}")
+        if found["neighbours"]:
+            fix = "measure again when nothing else is at work"
+            detail += f"; not measured alone: {found['neighbours']}"
+            yield Check("device", f"{name} ceilings", "ok", f"{detail}; kept in {file}", fix)
+        else:
+            yield Check("device", f"{name} ceilings", "ok", f"{detail}; kept in {file}")
 
 
 def _backends(registry: Registry) -> Iterator[Check]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
@@ -83,11 +84,16 @@ def _fit(run: TrainedRun, registry: Registry, steps: int, tokens: int) -> Fitted
 
 
 def _measure(run: TrainedRun, fitted: Fitted) -> Profiled:
+    from crossbreed.core.lab import lease
     from crossbreed.core.lab.operating_points import OWN
     from crossbreed.core.lab.profile import profile
     from crossbreed.core.search.fitted import point_name
 
-    with log_console().status("measuring the speed"):
+    device = next(fitted.model.parameters()).device
+    with (
+        log_console().status("measuring the speed") as status,
+        lease.alone(device, f"fit-router {run.row.key}", waiting=lambda why: status.update(escape(why))),
+    ):
         found = profile(fitted.model, run.setting.task, OWN, seed=run.row.seed, dtype=run.recipe.dtype)
     return replace(found, point=point_name(fitted))
 
@@ -96,7 +102,7 @@ def _own_speed(repository: Repository, run: TrainedRun) -> dict[str, float]:
     """Speeds of the run at its own decisions, as they were stored."""
     for detail in repository.trial_detail(run.row.study_id, run.row.number).runs:
         if detail.run.id == run.row.id and "own" in detail.points:
-            return {m.metric: m.median for m in detail.points["own"].measurements}
+            return {m.metric: m.median for m in detail.points["own"].speeds}
     return {}
 
 

@@ -14,7 +14,7 @@ from crossbreed.cli.certificates import SHORT
 from crossbreed.cli.output import percent, si, size, table
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search.candidates import OWN, Candidate, Objectives
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives, crowded
 from crossbreed.core.search.divergence import Divergence, by_family, of_seeds
 from crossbreed.core.search.membership import front_probabilities
 
@@ -37,6 +37,9 @@ HEADINGS = {
     "prefill_tokens_per_s": "prefill tokens/s",
 }
 
+
+MOST_CROWDED = 3
+"""Speeds with neighbours that a table's caption names."""
 
 NARROW = 120
 """Columns below which objectives and costs are two tables: cells of one would break inside their numbers."""
@@ -98,7 +101,7 @@ def candidate_table(
             *_residual_columns(quantities),
             *(["state"] if mark_front else []),
         ],
-        caption=caption(objectives, cost=cost, surely=surely is not None),
+        caption=caption(objectives, cost=cost, surely=surely is not None) + crowded_words(found, objectives),
     )
     for candidate in found:
         row = candidate.row
@@ -243,10 +246,24 @@ def caption(objectives: Objectives, *, cost: bool = True, surely: bool = False) 
     return escape("\n".join(lines))
 
 
+def crowded_words(candidates: Iterable[Candidate], objectives: Objectives) -> str:
+    """What kept speeds of these candidates from being measured alone, a line each; the first few of many."""
+    found = crowded(candidates, objectives)
+    lines = [
+        f"Not timed alone: candidate {item.number}, seed {item.seed}, {HEADINGS.get(item.metric, item.metric)}: {item.neighbours}."
+        for item in found[:MOST_CROWDED]
+    ]
+    if len(found) > MOST_CROWDED:
+        lines.append(f"Nor were {len(found) - MOST_CROWDED} more speeds; --json names them all.")
+    return escape("".join(f"\n{line}" for line in lines))
+
+
 def as_data(
     candidates: Iterable[Candidate], objectives: Objectives, surely: Mapping[int, float]
 ) -> list[dict[str, Any]]:
     """Candidates as plain data for ``--json``, best first; unknown numbers are null."""
+    candidates = list(candidates)
+    neighbours = [item._asdict() for item in crowded(candidates, objectives)]
     return [
         {
             "number": c.row.number,
@@ -271,6 +288,11 @@ def as_data(
             "ledger": {quantity: (c.row.ledger or {}).get(quantity) for quantity in QUANTITIES},
             "certificate": c.row.certificate,
             "realised_residuals": realised_residuals(c),
+            "neighbours": [
+                {name: n[name] for name in ("seed", "metric", "neighbours")}
+                for n in neighbours
+                if n["number"] == c.row.number
+            ],
         }
         for c in by_score(candidates, objectives)
     ]

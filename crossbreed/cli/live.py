@@ -40,7 +40,7 @@ class SearchView:
         self._live: Live | None = None
         self._said = ""
         self._said_at = -PLAIN_SECONDS
-        self._key: tuple[bool, int] | None = None
+        self._key: tuple[bool, bool, int] | None = None
 
     def __enter__(self) -> SearchView:
         if self.console.is_terminal:
@@ -76,13 +76,15 @@ class SearchView:
         objectives = self.objectives.over([c.row for c in progress.candidates])
         running = ", ".join(progress.running) or "-"
         front = candidate_table(progress.front, objectives, "Front so far", cost=False)
-        return Group(head, Text(states_words(progress)), Text(f"running: {running}"), front)
+        words = (states_words(progress), f"running: {running}", *progress.waiting)
+        return Group(head, *map(Text, words), front)
 
     def _say(self, progress: Progress) -> None:
         text = f"{progress.activity}: {progress.trials}/{progress.trial_limit} candidates, {states_words(progress)}"
         text += f"; {len(progress.front)} on the front"
+        text += "".join(f"; {cause}" for cause in progress.waiting)
         ended = sum(count for state, count in progress.states.items() if state not in ORDER[:-1])
-        key = (progress.activity == "stopping", ended)
+        key = (progress.activity == "stopping", bool(progress.waiting), ended)
         due = self._clock() - self._said_at >= PLAIN_SECONDS or key != self._key
         if text == self._said or not due:
             return

@@ -167,6 +167,7 @@ def point_rows(runs: Sequence[RunDetail]) -> pd.DataFrame:
                 rows.append(place | {"quantity": SCORE, "value": e.score, "measured under": under})
             for m in point.measurements:
                 settled = "" if m.stable else "; the warm-up did not settle"
+                settled += f"; meanwhile {m.neighbours}" if m.neighbours else ""
                 rows.append(
                     place
                     | {"quantity": UNITS.get(m.metric, m.metric), "value": m.median}

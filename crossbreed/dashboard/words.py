@@ -22,6 +22,8 @@ UNITS = {
     "non_embedding_parameters": "non-embedding parameters",
     "state_bytes": "decode state, bytes",
     "memory_bytes": "memory, bytes",
+    "training_peak_allocated_bytes": "measured training peak, allocated, bytes",
+    "training_peak_reserved_bytes": "measured training peak, reserved, bytes",
 }
 """Objectives and ledger quantities with their units, for axes and column headings."""
 

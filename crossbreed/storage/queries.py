@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from crossbreed.storage import schema
 from crossbreed.storage.rows import (
+    THROUGHPUT,
     AnalyticsRow,
     ArtefactRow,
     CandidateRow,
@@ -82,7 +83,7 @@ class Queries(Trials, Runs):
 
     def throughputs(self) -> list[tuple[Any, Any, MeasurementRow]]:
         """(genome, realised rates, measurement) of every throughput of every study, for cost models to fit."""
-        rate = schema.Measurement.unit == "tokens/s"
+        rate = schema.Measurement.unit == THROUGHPUT
         query = select(schema.Architecture.genome, _Point.rates, *_MEASUREMENT).join_from(
             schema.Measurement, _Point
         )

@@ -40,7 +40,7 @@ class CurveLike(Protocol):
 
 
 MEASUREMENT_KEY = ("metric", "phase", "batch", "tokens", "dtype", "device", "policy", "compiled")
-_MEASURED = ("median", "q1", "q3", "repeats", "stable", "threads", "unit", "backends")
+_MEASURED = ("median", "q1", "q3", "repeats", "stable", "threads", "unit", "backends", "neighbours")
 
 
 class Records:

@@ -117,9 +117,16 @@ class CurveRow:
     aux: Data | None
 
 
+THROUGHPUT = "tokens/s"
+"""The unit of speeds; memory peaks are measured in bytes."""
+
+
 @dataclass(frozen=True)
 class MeasurementRow:
-    """A profiled metric; two may be compared only when ``key()`` is equal."""
+    """A profiled metric; two may be compared only when ``key()`` is equal.
+
+    ``neighbours``: other processes at work on the device meanwhile, in words; empty: none; None: nobody looked.
+    """
 
     metric: str
     unit: str
@@ -137,6 +144,7 @@ class MeasurementRow:
     stable: bool
     threads: int
     backends: Data
+    neighbours: str | None = None
 
     def key(self) -> tuple[str, int, int, str, str, str, bool]:
         """Phase, batch, tokens, dtype, device, policy, compiled: what a chart must not mix."""
@@ -173,6 +181,11 @@ class PointRow:
     certificate: Data | None
     measurements: tuple[MeasurementRow, ...] = ()
     evaluations: tuple[EvaluationRow, ...] = ()
+
+    @property
+    def speeds(self) -> tuple[MeasurementRow, ...]:
+        """Measured throughputs: what is left when a point's memory is put aside."""
+        return tuple(m for m in self.measurements if m.unit == THROUGHPUT)
 
     def measured(self, metric: str) -> tuple[MeasurementRow, ...]:
         """Measurements of one metric, one for each key."""

@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 
 from crossbreed.storage.states import STATES
 
-REVISION = "0002"
+REVISION = "0003"
 """The Alembic revision these models describe; a database at any other is migrated, or refused when it is newer."""
 
 VERSION_TABLE = "crossbreed_version"
@@ -260,6 +260,8 @@ class Measurement(Base):
     threads: Mapped[int]
     unit: Mapped[str]
     backends: Mapped[Data]
+    # Other processes at work on the device meanwhile, in words; empty: none; null: nobody looked.
+    neighbours: Mapped[str | None] = mapped_column(Text)
 
 
 class Evaluation(Base):

@@ -199,8 +199,15 @@ COSTS = {
     ),
     "F12": Fault(
         "two models are timed on one device at once",
-        ("tests/core/search/test_driver.py::test_profiles_run_alone_and_in_a_row",),
-        "Programs outside the study are not seen.",
+        (
+            "tests/core/search/test_driver.py::test_profiles_run_alone_and_in_a_row",
+            "tests/core/lab/test_lease.py::test_a_second_holder_waits_says_for_whom_and_gets_it_when_the_first_is_done",
+            "tests/core/lab/test_lease.py::test_a_holder_that_is_killed_leaves_nothing_behind",
+            "tests/core/lab/test_neighbours.py::test_a_real_neighbour_is_seen_and_this_process_is_not",
+            "tests/core/lab/test_neighbours.py::test_a_real_neighbour_on_a_gpu_is_seen",
+            "tests/cli/test_front.py::test_speeds_that_were_not_timed_alone_are_named",
+        ),
+        "Timing holds the device against every other study of the host, and says who was at work all the same.",
     ),
     "F13": Fault(
         "the sum of predicted parts is not the whole",
@@ -215,10 +222,10 @@ COSTS = {
         (
             "tests/plugins/costs/test_training_memory.py::test_kept_bytes_are_those_that_autograd_holds",
             "tests/docs/test_training_peak.py::test_measured_training_peaks_are_predicted_within_15_percent",
-            "tests/core/lab/test_cuda.py::test_a_whole_trial_runs_under_autocast",
+            "tests/core/lab/test_fresh.py::test_a_call_runs_in_a_process_of_its_own_that_has_done_nothing_before",
+            "tests/core/lab/test_cuda.py::test_the_memory_peak_is_that_of_a_process_that_has_done_nothing_else",
         ),
-        "Trials and the benchmark set the peak back before they train, and keep allocated and reserved bytes. A worker's "
-        "process trains the next trial too, unless the last one failed.",
+        "On a CUDA device a candidate's training peak, allocated and reserved, is measured in a fresh process before it trains.",
     ),
     "F15": Fault(
         "architectures are compared at different batches",

@@ -21,8 +21,11 @@ SCORES = {0: (0.90, 0.91, 0.92), 1: (0.70, 0.72, 0.74), 2: (0.50, 0.51, 0.52)}
 SPEEDS = {0: (1000.0, 1010.0, 1020.0), 1: (2000.0, 2020.0, 2040.0), 2: (900.0, 905.0, 910.0)}
 
 
-def store_study(db: Path, name: str = "small") -> dict[int, str]:
-    """Three candidates of three seeds each: 0 and 1 on the front, 2 dominated; and an infeasible one. -> hashes."""
+def store_study(db: Path, name: str = "small", neighbours: str = "") -> dict[int, str]:
+    """Three candidates of three seeds each: 0 and 1 on the front, 2 dominated; and an infeasible one. -> hashes.
+
+    ``neighbours``: at work while the seeds 1 were timed.
+    """
     from crossbreed.cli.init import study_text
 
     registry = Host.load()
@@ -49,7 +52,8 @@ def store_study(db: Path, name: str = "small") -> dict[int, str]:
                 ledger=ledger.as_dict(),
             )
             for seed in range(3):
-                _store_run(repository, trial.id, seed, SCORES[number][seed], SPEEDS[number][seed])
+                seen = neighbours if seed == 1 else ""
+                _store_run(repository, trial.id, seed, SCORES[number][seed], SPEEDS[number][seed], seen)
         repository.add_trial(
             study.id,
             hash="f" * 64,
@@ -62,7 +66,9 @@ def store_study(db: Path, name: str = "small") -> dict[int, str]:
     return hashes
 
 
-def _store_run(repository: Repository, trial_id: int, seed: int, score: float, speed: float) -> None:
+def _store_run(
+    repository: Repository, trial_id: int, seed: int, score: float, speed: float, neighbours: str
+) -> None:
     run = repository.add_run(trial_id, seed, recipe={}, identities={"mixer:attention": "crossbreed 0.1.0"})
     lease = repository.lease_run(run.id, "a test", seconds=60)
     assert lease is not None
@@ -80,6 +86,7 @@ def _store_run(repository: Repository, trial_id: int, seed: int, score: float, s
         q1=speed - 1,
         q3=speed + 1,
         repeats=7,
+        neighbours=neighbours,
         **KEY,
     )
     repository.record_profile(run.id, lease, "own", [decode])

@@ -8,7 +8,7 @@ import pytest
 
 from crossbreed.storage.repository import Repository
 from tests.cli.conftest import Cli
-from tests.cli.stored import SPEEDS
+from tests.cli.stored import SPEEDS, store_study
 
 
 def test_the_front_has_its_members_with_student_intervals(cli: Cli, db: Path) -> None:
@@ -41,6 +41,19 @@ def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> N
     assert any(line.split()[-6:] == ["off", "by"] * 3 for line in result.out.splitlines())
     assert "family 2" not in result.out
     assert "batch 1, 32 tokens, float32, a test (1 thread)" in result.out
+
+
+def test_speeds_that_were_not_timed_alone_are_named(cli: Cli, tmp_path: Path) -> None:
+    crowd = "other processes kept 1.0 of 2 cores busy, 1.0 of them 'python' (process 8)"
+    store_study(tmp_path / "crowded.db", neighbours=crowd)
+    shown = cli("front", "--db", tmp_path / "crowded.db").out
+    for number in (0, 1):
+        assert f"Not timed alone: candidate {number}, seed 1, decode tokens/s: {crowd}." in shown
+    assert shown.count("Not timed alone") == 2
+    found = cli("front", "--db", tmp_path / "crowded.db", "--json").json("front")
+    assert [c["neighbours"] for c in found["candidates"]] == [
+        [{"seed": 1, "metric": "decode_tokens_per_s", "neighbours": crowd}]
+    ] * 2
 
 
 def test_at_80_columns_costs_stand_in_a_table_of_their_own_and_no_number_breaks(

@@ -80,3 +80,18 @@ def test_without_a_terminal_lines_come_when_a_run_ends_or_time_has_passed(
     assert "10 done" in lines[1]
     assert "5/12 candidates" in lines[2]
     assert "\x1b" not in log.getvalue()
+
+
+def test_a_job_that_waits_for_a_device_is_said_at_once_and_to_whom(
+    stored: tuple[list[Candidate], Objectives],
+) -> None:
+    candidates, objectives = stored
+    why = "device cpu is held by process 7 (other/3/0); timing waits until it is free"
+    log, screen = io.StringIO(), io.StringIO()
+    with SearchView("small", objectives, Console(file=log, soft_wrap=True), clock=lambda: 0.0) as view:
+        view.show(moment(candidates))
+        view.show(replace(moment(candidates), waiting=(why,)))
+    assert why in log.getvalue().splitlines()[1]
+    with SearchView("small", objectives, Console(file=screen, force_terminal=True, width=200)) as view:
+        view.show(replace(moment(candidates), waiting=(why,)))
+    assert why in screen.getvalue()

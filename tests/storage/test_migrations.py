@@ -63,7 +63,7 @@ def test_results_of_the_first_revision_are_kept(url: str) -> None:
             command.downgrade(config, "0001")
             assert "analytics" not in inspect(connection).get_table_names()
     # A reader, such as the dashboard, changes nothing and says what would.
-    with pytest.raises(StorageError, match=r"older revision than '0002'.*any command that writes"):
+    with pytest.raises(StorageError, match=rf"older revision than '{REVISION}'.*any command that writes"):
         Repository.open(url, read_only=True)
     with Repository.open(url) as repository:
         assert (repository.trial_detail(run.study_id, 0), repository.curve(run.id)) == before
@@ -71,6 +71,24 @@ def test_results_of_the_first_revision_are_kept(url: str) -> None:
         assert repository.record_analytics(run.id, lease, "own", {"experts": {}}, version=1, tokens=1, rows=1)
     with Repository.open(url, read_only=True) as repository:
         assert list(repository.analytics(run.id)) == ["experts"]
+
+
+def test_speeds_measured_before_neighbours_were_watched_for_say_so(url: str) -> None:
+    with Repository.open(url) as repository:
+        run = add_run(repository)
+        lease = running(repository, run)
+        repository.record_profile(run.id, lease, "own", [speed(10.0, neighbours="")])
+        with repository.database.engine.begin() as connection:
+            config = alembic_config()
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0002")
+            assert "neighbours" not in {c["name"] for c in inspect(connection).get_columns("measurement")}
+    with Repository.open(url) as repository:
+        (kept,) = repository.trial_detail(run.study_id, 0).runs[0].points["own"].measurements
+        assert (kept.median, kept.neighbours) == (10.0, None)
+        repository.record_profile(run.id, lease, "own", [speed(11.0, neighbours="another process")])
+        (kept,) = repository.trial_detail(run.study_id, 0).runs[0].points["own"].measurements
+        assert (kept.median, kept.neighbours) == (11.0, "another process")
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

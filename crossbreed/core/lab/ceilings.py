@@ -14,6 +14,7 @@ import torch
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab.environment import device_name
+from crossbreed.core.lab.neighbours import Watch
 from crossbreed.core.lab.profile import measure
 
 SIZES = {"cuda": 8192, "cpu": 1024}
@@ -26,16 +27,21 @@ FIELDS = ("matrix_flops_per_s", "copy_bytes_per_s", "launch_s")
 
 
 def measure_ceilings(device: torch.device) -> dict[str, Any]:
-    """``{name, matrix_flops_per_s: {dtype: rate}, copy_bytes_per_s, launch_s}``, medians after a stable warm-up.
+    """``{name, matrix_flops_per_s: {dtype: rate}, copy_bytes_per_s, launch_s, neighbours}``, medians after a stable warm-up.
 
-    Copied bytes count read and written. float32 products run at the precision that training uses.
+    ``neighbours``: other processes first seen at work on the device, empty when there were none. Copied bytes count read and written. float32 products run at the precision that training uses.
     """
     kind = device.type
     size = SIZES[kind]
     synchronise = (lambda: torch.cuda.synchronize(device)) if kind == "cuda" else (lambda: None)
 
+    watch, seen = Watch.of(device), ""
+
     def seconds(call: Any) -> float:
-        return measure(call, synchronise=synchronise).median
+        nonlocal seen
+        timing = measure(call, synchronise=synchronise, watch=watch)
+        seen = seen or timing.neighbours or ""
+        return timing.median
 
     rates = {}
     with torch.inference_mode():
@@ -57,6 +63,7 @@ def measure_ceilings(device: torch.device) -> dict[str, Any]:
         "matrix_flops_per_s": rates,
         "copy_bytes_per_s": bandwidth,
         "launch_s": launch,
+        "neighbours": seen,
     }
 
 

@@ -28,6 +28,7 @@ class Job:
     phases:       done in this order. ``profile`` measures forced rates while training lies ahead, own decisions after it;
                   ``points`` replaces that choice.
     analytics:    whether a trained, routed model's decisions are looked at after it was timed at its own.
+    memory:       whether training that begins on a CUDA device has its memory peak measured first, in a process of its own.
     judged:       operating points at which ``evaluate`` judges the model before its own decisions.
     """
 
@@ -52,6 +53,7 @@ class Job:
     points: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
     analytics: bool = True
+    memory: bool = True
 
     @property
     def key(self) -> str:

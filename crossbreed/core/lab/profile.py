@@ -17,6 +17,7 @@ from crossbreed.core.contracts.context import Context, ExecutionChoice, Recorder
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import CrossbreedError
 from crossbreed.core.lab.environment import backends, device_name, policy, precision
+from crossbreed.core.lab.neighbours import Watch
 from crossbreed.core.lab.operating_points import OperatingPoint, Stretch, realised_rates
 from crossbreed.core.lab.records import Measurement, Profiled
 from crossbreed.core.model.language_model import LanguageModel
@@ -39,7 +40,8 @@ PREFILL_TOKENS = 256
 class Timing:
     """Seconds per call: median and quartiles of ``repeats`` calls after ``warmup`` that are in no statistic.
 
-    ``stable`` is False when the warm-up never settled within its bound.
+    ``stable`` is False when the warm-up never settled within its bound. ``neighbours``: clauses about other processes that
+    were at work from the warm-up to the last repeat, empty when there were none, None when nobody looked.
     """
 
     median: float
@@ -48,6 +50,7 @@ class Timing:
     repeats: int
     warmup: int
     stable: bool
+    neighbours: str | None = None
 
 
 def measure(
@@ -57,6 +60,7 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     repeats: int = REPEATS,
     most_warmup: int = MOST_WARMUP,
+    watch: Watch | None = None,
 ) -> Timing:
     """Time ``call``, which may be asynchronous: the device is waited for before each reading of the clock.
 
@@ -74,6 +78,8 @@ def measure(
         return clock() - begin
 
     once()
+    if watch is not None:
+        watch.begin()
     warmup, spent, settled, best = 1, 0.0, 0, math.inf
     with _no_collection():
         while settled < SETTLED and warmup < most_warmup and (spent < MOST_WARMUP_S or warmup <= SETTLED + 1):
@@ -84,12 +90,13 @@ def measure(
             best = min(best, took)
         stable = settled >= SETTLED
         seconds = [once() for _ in range(max(2, repeats))]
+    neighbours = None if watch is None else watch.end()
     if min(seconds) <= 0:
         raise CrossbreedError(
             f"a timed call took {min(seconds)} s by the clock; a throughput needs an elapsed time above 0"
         )
     q1, median, q3 = statistics.quantiles(seconds, n=4, method="inclusive")
-    return Timing(median, q1, q3, len(seconds), warmup, stable)
+    return Timing(median, q1, q3, len(seconds), warmup, stable, neighbours)
 
 
 def profile(
@@ -108,12 +115,13 @@ def profile(
     of the task's length (its last eighth at most), the rest of the row being in the state already, so that the
     context is the task's length within an eighth; DECODE_STEPS tokens a sample over as many rows as that takes. Rows
     are evaluation items; building contexts is not timed. A forced ``execution`` of unread tokens is part of the
-    measurement's policy.
+    measurement's policy. The caller holds the device's lease; other processes that were at work all the same are named.
     """
     device = next(model.parameters()).device
     T = task.length
     window = max(w for w in (1, 2, 5, 10, 25, 50) if w <= max(1, T // 8))
     rows = _rows(task, max(DECODE_STEPS // window, -(-PREFILL_TOKENS // T)), device)
+    watch = Watch.of(device)
     bench = _Bench(model, point, seed, dtype, execution)
     synchronise = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
 
@@ -133,6 +141,7 @@ def profile(
             q3=tokens / timing.q1,
             repeats=timing.repeats,
             stable=timing.stable,
+            neighbours=timing.neighbours,
             threads=torch.get_num_threads(),
             backends=backends(model),
         )
@@ -140,11 +149,11 @@ def profile(
     model.eval()
     with torch.inference_mode(), precision(dtype, device):
         whole = [bench.piece(row_2T, i, 0, T) for i, row_2T in enumerate(rows[: -(-PREFILL_TOKENS // T)])]
-        prefill = measure(lambda: bench.prefill(whole), synchronise=synchronise)
+        prefill = measure(lambda: bench.prefill(whole), synchronise=synchronise, watch=watch)
         texts = [bench.text(row_2T, i, window) for i, row_2T in enumerate(rows[: DECODE_STEPS // window])]
         recorder = Recorder()
         bench.decode(texts, recorder)
-        decode = measure(lambda: bench.decode(texts), synchronise=synchronise)
+        decode = measure(lambda: bench.decode(texts), synchronise=synchronise, watch=watch)
     return Profiled(
         point.name,
         realised_rates([recorder]),

@@ -31,6 +31,8 @@ class Measurement:
     """A median of repeated measurements, with everything that must be equal before two of them may be compared.
 
     The key is (phase, batch, tokens, dtype, device, policy, compiled). ``stable``: the warm-up settled before its bound.
+    ``neighbours``: other processes that were at work on the device meanwhile, in words; empty when there were none, None
+    when nobody looked.
     """
 
     metric: str
@@ -49,6 +51,7 @@ class Measurement:
     stable: bool = True
     threads: int = 1
     backends: dict[str, str] = field(default_factory=dict)
+    neighbours: str | None = None
 
     def key(self) -> tuple[str, int, int, str, str, str, bool]:
         """What a chart must not mix."""
@@ -61,6 +64,13 @@ class Measurement:
             self.policy,
             self.compiled,
         )
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The job stands still until something is free; ``cause`` says what, and who has it."""
+
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -141,9 +151,9 @@ class Finished:
     traceback: str = ""
 
 
-Record = Started | Profiled | Curve | RungDone | Evaluated | Analysed | Finished
+Record = Started | Waiting | Profiled | Curve | RungDone | Evaluated | Analysed | Finished
 RECORDS: dict[str, type[Record]] = {
-    cls.__name__: cls for cls in (Started, Profiled, Curve, RungDone, Evaluated, Analysed, Finished)
+    cls.__name__: cls for cls in (Started, Waiting, Profiled, Curve, RungDone, Evaluated, Analysed, Finished)
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from crossbreed.core.contracts.parts import Kind
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import ConfigError, CrossbreedError, Diverged, OutOfMemory
 from crossbreed.core.host import Host
-from crossbreed.core.lab import analytics, checkpoint
+from crossbreed.core.lab import analytics, checkpoint, fresh, lease, memory
 from crossbreed.core.lab.environment import describe, pick_device
 from crossbreed.core.lab.evaluate import Evaluation, evaluate
 from crossbreed.core.lab.job import Job
@@ -38,6 +39,7 @@ from crossbreed.core.lab.records import (
     RungDone,
     Started,
     State,
+    Waiting,
 )
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.lab.verify import verify
@@ -73,10 +75,15 @@ def run(job: Job, emit: Emit, stop: Stop) -> None:
         torch.set_num_threads(threads)
 
 
+def trainer_of(job: Job) -> Trainer:
+    """A job's trainer before its first step, as the trial makes it."""
+    return _Trial(job, lambda record: None, lambda: False).trainer
+
+
 def _finish(job: Job, emit: Emit, stop: Stop) -> Finished:
     try:
         return _Trial(job, emit, stop).run()
-    except _Preempted as error:
+    except (_Preempted, fresh.Stopped) as error:
         return Finished("preempted", str(error))
     except Diverged as error:
         return Finished("diverged", str(error))
@@ -130,6 +137,10 @@ class _Trial:
         self.probes = probe(
             self.architecture, registry, self.device, backend=job.backend, dtype=self.recipe.dtype
         )
+        # Before this process takes memory of the device, and before time goes into a candidate that does not fit.
+        begins = "train" in job.phases and not list(self.folder.glob(f"*{checkpoint.SUFFIX}"))
+        measured = job.memory and begins and self.device.type == "cuda"
+        self.peak = memory.measured(job, stop) if measured else None
         self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
             self.device
         )
@@ -154,6 +165,8 @@ class _Trial:
         environment["probes"] = [asdict(found) for found in self.probes]
         environment["plugins"] = self.registry.identities(self.architecture)
         self.emit(Started(environment, self.trainer.step))
+        if self.peak is not None:
+            self.emit(memory.report(self.peak, self.trainer, self.job.backend))
         for i, phase in enumerate(self.job.phases):
             if self.stop():
                 raise self._preempted()
@@ -203,6 +216,8 @@ class _Trial:
 
     def _train(self) -> None:
         if self.device.type == "cuda":
+            # What earlier trials of this process left behind is no part of this one's peak.
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.device)
         for rung, tokens in enumerate(self.rungs):
             path = self._rung_path(rung)
@@ -295,12 +310,24 @@ class _Trial:
             seed=self.job.seed,
             dtype=self.recipe.dtype,
         )
-        for point in self._points(training_ahead):
-            if point not in self.profiled:
+        points = [p for p in self._points(training_ahead) if p not in self.profiled]
+        with self._alone():
+            for point in points:
                 self.profiled.add(point)
                 self.emit(measure(point))
                 if point == OWN and self.trainer.step and self.job.analytics:
                     self._analyse(point)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the device against every other trial that times on this host, of whatever study; a wait is reported."""
+        try:
+            with lease.alone(
+                self.device, self.job.key, waiting=lambda why: self.emit(Waiting(why)), stop=self.stop
+            ):
+                yield
+        except lease.GivenUp as error:
+            raise _Preempted(f"run {self.job.key} was {error}") from error
 
     def _analyse(self, point: OperatingPoint) -> None:
         """Look at a few rows: no more work than timing one point (see ``analytics.few_rows`` for the bounds)."""

@@ -28,7 +28,7 @@ def need(seed: SeedRow, rungs: int) -> Need:
     own = seed.points.get(OWN)
     if seed.rungs_done < rungs or own is None or not own.evaluations:
         return "train"
-    return "nothing" if own.measurements else "profile"
+    return "nothing" if own.speeds else "profile"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.front import Direction, hypervolume, non_dominated
@@ -155,3 +156,23 @@ def _value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) 
 def speed(point: PointRow, metric: str, key: SpeedKey | None) -> MeasurementRow | None:
     """The measurement of ``metric`` under exactly ``key``."""
     return next((m for m in point.measurements if m.metric == metric and m.key() == key), None)
+
+
+class Crowded(NamedTuple):
+    """A speed that was timed while other processes were at work on its device; ``neighbours`` says which."""
+
+    number: int
+    seed: int
+    metric: str
+    neighbours: str
+
+
+def crowded(candidates: Iterable[Candidate], objectives: Objectives) -> list[Crowded]:
+    """The speeds of some candidates, among the objectives, that were not measured alone."""
+    return [
+        Crowded(candidate.row.number, seed.seed, metric, found.neighbours)
+        for candidate in candidates
+        for seed in candidate.done
+        for metric, key in objectives.keys.items()
+        if OWN in seed.points and (found := speed(seed.points[OWN], metric, key)) and found.neighbours
+    ]

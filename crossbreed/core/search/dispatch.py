@@ -52,6 +52,8 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
         points=points,
         judged=judged,
         analytics=file.search.analytics,
+        # Every seed of a candidate needs the same memory.
+        memory=first,
     )
 
 

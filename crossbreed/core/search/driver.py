@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from crossbreed.core.genome import Architecture
-from crossbreed.core.lab.records import Curve, Finished, Record, Started
+from crossbreed.core.lab.records import Finished
 from crossbreed.core.search import agenda, taking_up
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.board import Board
@@ -227,20 +227,14 @@ class Driver:
             item = active.item
             self.intake.take(item.seed.run_id, item.row.number, active.folder, lease, report)
             if not isinstance(report, Finished):
-                self._count(lease, report)
+                tokens = self.file.train.batch * self.setting.task.length
+                self.pace.heard(lease, report, tokens)
                 self._show()
                 return
             self.spool.discard(lease)
         del self._active[lease]
         self.pace.ended(lease, time.monotonic() - active.begun)
         self.board.changed()
-
-    def _count(self, lease: str, record: Record) -> None:
-        if isinstance(record, Started):
-            train = self.file.train
-            self.pace.resumed(lease, record.resumed_step * train.batch * self.setting.task.length)
-        elif isinstance(record, Curve) and record.points:
-            self.pace.trained(lease, record.points[-1].tokens)
 
     def _lost(self, active: _Active, cause: str) -> None:
         """Store what the dead worker had written down, then queue the run again, or give it up."""
@@ -278,6 +272,7 @@ class Driver:
             running=tuple(
                 f"{self.file.name}/{a.item.row.number}/{a.item.seed.seed}" for a in self._active.values()
             ),
+            waiting=tuple(self.pace.waiting.values()),
             tokens_per_s=self.pace.tokens_per_s(),
             elapsed_s=self.pace.elapsed_s,
             eta_s=self.pace.eta_s(self._jobs_left(states, limit - proposed), self.executor.slots),

@@ -15,6 +15,7 @@ from crossbreed.core.lab.records import (
     Record,
     RungDone,
     Started,
+    Waiting,
 )
 from crossbreed.core.search.breeding import Breeder, violation
 from crossbreed.core.search.candidates import OWN
@@ -40,6 +41,8 @@ class Intake:
     def take(self, run_id: int, number: int, folder: str, lease: str, record: Record) -> None:
         if isinstance(record, Finished):
             self._end(run_id, number, lease, record)
+        elif isinstance(record, Waiting):
+            self.repository.add_event(self.study_id, "waiting", {"trial": number, "cause": record.cause})
         else:
             store(self.repository, run_id, folder, lease, record)
 
@@ -54,7 +57,7 @@ class Intake:
         run = next(r for r in detail.runs if r.run.id == run_id)
         own = run.points.get(OWN)
         trained = run.run.rungs_done >= self.rungs and own is not None and bool(own.evaluations)
-        if not trained or own is None or not own.measurements:
+        if not trained or own is None or not own.speeds:
             self.repository.release_run(run_id, lease)
             return
         certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
@@ -73,7 +76,7 @@ def run_folder(study: str, number: int, seed: int) -> str:
 
 
 def store(repository: Repository, run_id: int, folder: str, lease: str, record: Record) -> bool:
-    """Store one record but ``Finished``, whose meaning is the driver's. False when the lease is stale."""
+    """Store one record of a run's results. False when the lease is stale."""
     if isinstance(record, Started):
         environment = {**record.environment, "resumed_step": record.resumed_step}
         return repository.record_started(run_id, lease, environment)

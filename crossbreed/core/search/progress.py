@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from crossbreed.core.lab.records import Curve, Record, Started, Waiting
 from crossbreed.core.search.candidates import Candidate
 
 Activity = Literal["training", "profiling", "stopping", "finished", "stopped"]
@@ -19,6 +20,7 @@ class Progress:
 
     states:       runs by state. trials / trial_limit: candidates beside the reference, proposed and allowed.
     infeasible:   candidates that no legal dimensions bring into the budget.
+    waiting:      for each job that stands still, what it waits for and who has that.
     candidates:   all candidates with objectives; those on the front are marked.
     tokens_per_s: training tokens per second over the last half minute, all workers together.
     eta_s:        estimated seconds to the end, None before anything has ended.
@@ -34,6 +36,7 @@ class Progress:
     tokens_per_s: float
     elapsed_s: float
     eta_s: float | None
+    waiting: tuple[str, ...] = ()
 
     @property
     def front(self) -> tuple[Candidate, ...]:
@@ -42,14 +45,28 @@ class Progress:
 
 @dataclass
 class Pace:
-    """Counts training tokens and ended jobs as they are reported, over a sliding window."""
+    """Counts training tokens and ended jobs as they are reported, over a sliding window.
+
+    waiting: lease -> what its job waits for, until the job says anything else.
+    """
 
     window_s: float = 30.0
     begun: float = field(default_factory=time.monotonic)
     job_seconds: float = 0.0
     jobs: int = 0
+    waiting: dict[str, str] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def heard(self, lease: str, record: Record, tokens_per_step: int) -> None:
+        """A job reports something."""
+        self.waiting.pop(lease, None)
+        if isinstance(record, Waiting):
+            self.waiting[lease] = record.cause
+        elif isinstance(record, Started):
+            self.resumed(lease, record.resumed_step * tokens_per_step)
+        elif isinstance(record, Curve) and record.points:
+            self.trained(lease, record.points[-1].tokens)
 
     def trained(self, lease: str, tokens: int) -> None:
         """A job reports ``tokens`` training tokens in all."""
@@ -64,6 +81,7 @@ class Pace:
 
     def ended(self, lease: str, seconds: float) -> None:
         self._seen.pop(lease, None)
+        self.waiting.pop(lease, None)
         self.job_seconds += seconds
         self.jobs += 1
 

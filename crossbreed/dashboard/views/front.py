@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
 
 from crossbreed.core.budget.certificate import Certificate
-from crossbreed.core.search.candidates import SCORE, Candidate, Objectives
+from crossbreed.core.search.candidates import SCORE, Candidate, Objectives, crowded
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.charts import drawable, front_figure
 from crossbreed.dashboard.live import current_study, follow, objective
@@ -86,7 +87,7 @@ def _chart(results: Results) -> None:
             "Candidates for what happened so far.",
             icon=":material/hourglass:",
         )
-    _caption(results.objectives, len(shown), hidden)
+    _caption(results.objectives, shown, hidden)
 
 
 def _axes(objectives: Objectives) -> tuple[str, str]:
@@ -106,8 +107,8 @@ def _clicked() -> None:
         choice.choose_trial(int(data[0] if isinstance(data, list | tuple) else data["0"]))
 
 
-def _caption(objectives: Objectives, shown: int, hidden: dict[str, int]) -> None:
-    words = [f"{shown} candidates shown" + (f"; not shown: {counts(hidden)}." if hidden else ".")]
+def _caption(objectives: Objectives, shown: Sequence[Candidate], hidden: dict[str, int]) -> None:
+    words = [f"{len(shown)} candidates shown" + (f"; not shown: {counts(hidden)}." if hidden else ".")]
     words.append(
         "Means over seeds; bars are 95% Student t intervals, from 3 seeds on. Faint markers are dominated."
     )
@@ -117,6 +118,13 @@ def _caption(objectives: Objectives, shown: int, hidden: dict[str, int]) -> None
     for name, key in objectives.keys.items():
         # A device's name comes from a worker, so it is shown as code.
         words.append(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
+    timed = crowded(shown, objectives)
+    if timed:
+        first = timed[0]
+        words.append(
+            f"{len(timed)} of the speeds were not timed alone; candidate {first.number}, seed {first.seed}: "
+            f"{code(first.neighbours)}."
+        )
     st.caption("  \n".join(words))
 
 

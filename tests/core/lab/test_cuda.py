@@ -55,6 +55,45 @@ def test_a_whole_trial_runs_under_autocast(job, records_of, recipe, mixer: str):
     for measured in (m for r in profiled for m in r.measurements):
         assert (measured.device, measured.dtype) == (torch.cuda.get_device_name(), "bfloat16")
         assert 0 < measured.q1 <= measured.median <= measured.q3 < math.inf
+        # Nothing else runs on this device; only that much can be said where NVML is there.
+        assert measured.phase == "train" or "GPU" not in (measured.neighbours or "")
+
+
+def test_the_memory_peak_is_that_of_a_process_that_has_done_nothing_else(job, records_of, recipe):
+    settings = {**recipe, "dtype": "bfloat16"}
+
+    def peaks(**changes: Any) -> dict[str, float]:
+        records = records_of(job(architecture("attention"), device="cuda", recipe=settings, **changes))
+        assert records[-1].state == "done", records[-1].traceback
+        return {
+            m.metric: m.median
+            for r in records
+            if isinstance(r, Profiled)
+            for m in r.measurements
+            if m.phase == "train"
+        }
+
+    alone = peaks(phases=("train",))
+    assert set(alone) == {"training_peak_allocated_bytes", "training_peak_reserved_bytes"}
+    assert 0 < alone["training_peak_allocated_bytes"] <= alone["training_peak_reserved_bytes"] < 1 << 30
+    # This process, a worker that has trained before, holds two GiB, half of it kept by the allocator alone.
+    held, kept = (torch.ones(1 << 28, device="cuda") for _ in range(2))
+    del kept
+    crowded = peaks(phases=("train",), artefacts=str(Path(job().artefacts).with_name("again")))
+    assert crowded == alone
+    del held
+    # A run that goes on from a checkpoint was measured when it began; other seeds need not be.
+    assert peaks(phases=("train",), lease="lease-2") == {}
+    assert (
+        peaks(phases=("train",), memory=False, artefacts=str(Path(job().artefacts).with_name("third"))) == {}
+    )
+
+
+def test_a_candidate_that_does_not_fit_is_out_of_memory_before_it_trains(job, genome, records_of):
+    one = job(genome(fault="allocator", at=2), device="cuda", phases=("train",))
+    records = records_of(one)
+    assert records[-1].state == "out_of_memory"
+    assert not any(isinstance(r, Started) for r in records)
 
 
 def test_weights_and_optimiser_stay_in_float32(job, records_of, recipe):

@@ -13,7 +13,7 @@ from crossbreed.core.errors import PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.job import Job
-from crossbreed.core.lab.records import Evaluated, Finished, Record
+from crossbreed.core.lab.records import Evaluated, Finished, Measurement, Profiled, Record, Waiting
 from crossbreed.core.ledger import Ledger
 from crossbreed.core.search.driver import DriverOptions
 from crossbreed.core.search.progress import Progress
@@ -55,6 +55,53 @@ def test_profiles_run_alone_and_in_a_row(database: Path, toys: Registry) -> None
     kinds = "".join("p" if "profile" in job.phases else "t" for job in executor.log)
     assert "pp" in kinds
     assert kinds.count("p") == kinds.count("t")
+
+
+def test_waiting_for_a_device_is_shown_and_kept_as_an_event(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "device cpu is held by process 7 (other/3/0); timing waits until it is free"
+
+    def waits(job: Job, result: material.Result) -> list[Record]:
+        first, *rest = records_of(job, result)
+        return [first, Waiting(why), *rest] if "profile" in job.phases else [first, *rest]
+
+    monkeypatch.setattr(material, "records_of", waits)
+    monkeypatch.setattr("crossbreed.core.search.driver.PROGRESS_S", 0.0)
+    shown: list[Progress] = []
+    _, repository, study = drive(database, setting(toys), Scripted(), DriverOptions(on_progress=shown.append))
+    events = [e for e in repository.events(study, limit=10_000) if e.kind == "waiting"]
+    assert {e.payload["cause"] for e in events} == {why}
+    assert {e.payload["trial"] for e in events} == set(by_number(repository, study))
+    assert any(p.waiting == (why,) for p in shown)
+    assert shown[-1].waiting == ()
+
+
+def test_memory_is_measured_once_a_candidate_and_is_no_speed(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_memory(job: Job, result: material.Result) -> list[Record]:
+        first, *rest = records_of(job, result)
+        if "train" not in job.phases or not job.memory:
+            return [first, *rest]
+        size = 1e6 * width_of(job)
+        peak = Measurement(
+            "training_peak_allocated_bytes", "bytes", "train", 8, 16, "float32", "test", "best", False, size, size, size, 1
+        )  # fmt: skip
+        return [first, Profiled("own", {}, (peak,)), *rest]
+
+    monkeypatch.setattr(material, "records_of", with_memory)
+    executor = Scripted()
+    _, repository, study = drive(database, setting(toys), executor)
+    assert all(job.memory is (job.seed == 0) for job in executor.log)
+    for row in by_number(repository, study).values():
+        assert row.state == "done"
+        for seed in row.seeds:
+            own = seed.points["own"]
+            # The run was trained and timed all the same.
+            assert own.evaluations
+            assert {m.metric for m in own.speeds} == {"prefill_tokens_per_s", "decode_tokens_per_s"}
+            assert len(own.measured("training_peak_allocated_bytes")) == (seed.seed == 0)
 
 
 def test_dominated_candidates_keep_one_seed(database: Path, toys: Registry) -> None:
