@@ -11,7 +11,7 @@ from rich.markup import escape
 from crossbreed.cli.genomes import read_genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json
-from crossbreed.cli.search import Device, Executor, RayAddress, Workers, drive, resume_command
+from crossbreed.cli.search import Device, Executor, RayAddress, RayResources, Workers, drive, resume_command
 from crossbreed.core.errors import ConfigError, InfeasibleBudget
 from crossbreed.core.genome import Architecture, digest
 from crossbreed.core.model.legality import check_training
@@ -36,6 +36,7 @@ def compare(
     plugin: Plugins = None,
     executor: Executor = "ray",
     ray_address: RayAddress = None,
+    ray_resources: RayResources = None,
     workers: Workers = None,
     device: Device = None,
     json: Json = False,
@@ -58,7 +59,13 @@ def compare(
     for architecture in named.values():
         check_training(architecture, registry)
     named = {text: _within(text, architecture, setting, move) for text, architecture in named.items()}
-    place = {"executor": executor, "address": ray_address, "workers": workers, "device": device}
+    place = {
+        "executor": executor,
+        "address": ray_address,
+        "resources": ray_resources,
+        "workers": workers,
+        "device": device,
+    }
     start = [
         "compare",
         *genomes,

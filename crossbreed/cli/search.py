@@ -29,6 +29,14 @@ RayAddress = Annotated[
         "--ray-address", metavar="ADDRESS", help="Join this Ray cluster instead of starting a local one."
     ),
 ]
+RayResources = Annotated[
+    Path | None,
+    typer.Option(
+        "--ray-resources",
+        metavar="FILE",
+        help="GPUs, custom resources, placement and runtime environment of each Ray worker.",
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Runs at once; default: one per GPU, else one per CPU core.")
 ]
@@ -46,6 +54,7 @@ def search(
     plugin: Plugins = None,
     executor: Executor = "ray",
     ray_address: RayAddress = None,
+    ray_resources: RayResources = None,
     workers: Workers = None,
     device: Device = None,
     max_hours: Annotated[
@@ -76,6 +85,7 @@ def search(
     place: dict[str, Any] = {
         "executor": executor,
         "address": ray_address,
+        "resources": ray_resources,
         "workers": workers,
         "device": device,
     }
@@ -99,9 +109,12 @@ def drive(
     Raises InfeasibleBudget when no candidate of the finished study meets the budget.
     """
     from crossbreed.cli.live import SearchView
+    from crossbreed.core.search.executors.resources import Resources
     from crossbreed.core.search.study import Study
 
     log = log_console()
+    if options.get("resources") is not None:
+        options["resources"] = Resources.load(options["resources"])
     with Study.start(db, file, registry) as study:
         for sentence in study.setting.left_out if study.setting is not None else ():
             log.print(f"Left out: {sentence}", markup=False)
@@ -159,7 +172,7 @@ def resume_command(start: list[str], db: str, plugins: list[Path] | None, **opti
     for path in plugins or ():
         words += ["--plugin", str(path)]
     for name, value in options.items():
-        flag = "--" + {"address": "ray-address"}.get(name, name.replace("_", "-"))
+        flag = "--" + {"address": "ray-address", "resources": "ray-resources"}.get(name, name.replace("_", "-"))
         if value is True:
             words.append(flag)
         elif value not in (None, False) and (name, value) != ("executor", "ray"):

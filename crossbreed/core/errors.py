@@ -60,6 +60,18 @@ class OutOfMemory(CrossbreedError):
     """The device or the host ran out of memory during a trial."""
 
 
+class NotFinite(CrossbreedError):
+    """A score or a measurement is infinite or no number: on a front it could not be beaten, or not be compared."""
+
+
+class DiskFull(CrossbreedError):
+    """A checkpoint could not be written, tried again and again."""
+
+
+class DatabaseLost(StorageError):
+    """The database does not answer any more, or not yet; what was to be done may be done again later."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for a close match, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

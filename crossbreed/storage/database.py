@@ -17,10 +17,17 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.orm import Session
 
-from crossbreed.core.errors import StorageError
+from crossbreed.core.errors import DatabaseLost, StorageError
 from crossbreed.storage import plain
 from crossbreed.storage.locations import Mount, artefact_folder, network_filesystem, parse_url, redacted
 from crossbreed.storage.schema import REVISION, VERSION_TABLE
@@ -90,7 +97,8 @@ class Database:
     def writing(self) -> Iterator[Session]:
         """One write transaction, committed at the end and rolled back on an exception; nested calls join the outer.
 
-        Raises StorageError when the database is read-only, full, gone or locked for longer than BUSY_SECONDS.
+        Raises StorageError when the database is read-only or full, DatabaseLost when it is gone or was locked for longer than
+        BUSY_SECONDS.
         """
         if self.read_only:
             raise StorageError(f"database {self.shown} was opened read-only and cannot be written.")
@@ -129,7 +137,8 @@ class Database:
             raise
         except DBAPIError as error:
             reason = str(error.orig).strip().splitlines()[0]
-            raise StorageError(f"database {self.shown} cannot be {verb}: {reason}.") from error
+            kind = DatabaseLost if _passes(error) else StorageError
+            raise kind(f"database {self.shown} cannot be {verb}: {reason}.") from error
         except sqlite3.Error as error:  # raised by our own statements while a connection is set up
             raise StorageError(f"database {self.shown} cannot be {verb}: {error}.") from error
 
@@ -196,6 +205,13 @@ class Database:
                     "file system does not offer. Name a local path, or a postgresql:// URL."
                 )
             return
+
+
+def _passes(error: DBAPIError) -> bool:
+    """Whether what failed may work later: a server that is gone or starting, another's lock."""
+    if isinstance(error.orig, sqlite3.Error):
+        return "locked" in str(error.orig)
+    return isinstance(error, OperationalError | InterfaceError)
 
 
 def migrate(connection: Connection) -> None:

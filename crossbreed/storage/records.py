@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from crossbreed.core.errors import StorageError
+from crossbreed.core.errors import NotFinite, StorageError
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
 from crossbreed.storage.runs import become, locked_run, run_key
@@ -126,14 +126,14 @@ class Records:
         ``rates`` are those of the few tokens measured: they stand only until an evaluation of the point says its own, which
         its ledger and certificate go by.
 
-        Raises StorageError for a median or quartile that is not finite and positive: such a number would be an
+        Raises NotFinite for a median or quartile that is not finite and positive: such a number would be an
         unbeatable point of a front.
         """
         for m in measurements:
             for name in ("q1", "median", "q3"):
                 value = getattr(m, name)
                 if not math.isfinite(value) or value <= 0:
-                    raise StorageError(
+                    raise NotFinite(
                         f"measurement {m.metric} at {point!r} has {name} {value}; it must be finite and positive."
                     )
         with self.database.writing() as session:

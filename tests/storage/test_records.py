@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from crossbreed.core.errors import StorageError
+from crossbreed.core.errors import NotFinite, StorageError
 from crossbreed.storage import Repository
 from tests.storage.material import add_run, curve, digest, running, speed
 
@@ -123,7 +123,7 @@ def test_a_speed_that_no_clock_can_show_is_refused(
 ) -> None:
     run = add_run(sqlite_repository)
     lease = running(sqlite_repository, run)
-    with pytest.raises(StorageError, match=f"decode_tokens_per_s at 'own' has {field}"):
+    with pytest.raises(NotFinite, match=f"decode_tokens_per_s at 'own' has {field}"):
         sqlite_repository.record_profile(
             run.id, lease, "own", [speed(5.0), replace(speed(5.0), **{field: bad})]
         )

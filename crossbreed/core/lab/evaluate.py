@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.contracts.task import IGNORE, Task, Totals
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.errors import ConfigError, NotFinite
 from crossbreed.core.lab.environment import precision
 from crossbreed.core.lab.operating_points import OWN, OperatingPoint, Stretch, realised_rates
 from crossbreed.core.lab.records import Rates
@@ -43,7 +44,7 @@ def evaluate(
     """Judge a model on the task's evaluation items at one operating point.
 
     Accuracy and loss are over positions, so batches count by what they score and empty ones count nothing; rows keep
-    their number whatever the batch size, so random routers decide alike. Raises ConfigError when nothing is scored.
+    their number whatever the batch size, so random routers decide alike. Raises ConfigError when nothing is scored, NotFinite for a score that is infinite or no number.
     """
     device = next(model.parameters()).device
     sites = model.sites()
@@ -78,6 +79,9 @@ def evaluate(
         )
     totals = Totals(scored=int(scored), correct=int(correct), loss_nats=loss_nats)
     metrics = task.metrics(totals)
+    score = metrics[task.score.name]
+    if not math.isfinite(score):
+        raise NotFinite(f"{task.score.name} at {point.name!r} is {score}; a score must be finite")
     return Evaluation(
-        totals, metrics, metrics[task.score.name], realised_rates(recorders), rows, unscored_rows
+        totals, metrics, score, realised_rates(recorders), rows, unscored_rows
     )

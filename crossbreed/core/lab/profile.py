@@ -15,7 +15,7 @@ from torch import Tensor
 
 from crossbreed.core.contracts.context import Context, ExecutionChoice, Recorder
 from crossbreed.core.contracts.task import Task
-from crossbreed.core.errors import CrossbreedError
+from crossbreed.core.errors import CrossbreedError, NotFinite
 from crossbreed.core.lab.environment import backends, device_name, policy, precision
 from crossbreed.core.lab.neighbours import Watch
 from crossbreed.core.lab.operating_points import OperatingPoint, Stretch, realised_rates
@@ -66,7 +66,7 @@ def measure(
 
     The first call is never looked at. Then calls are made until SETTLED of them in a row are no faster than the best before
     them by more than TOLERANCE: caches, autotuning and clocks have then given what they give, while a call that was slowed
-    by something else delays nothing. At most ``most_warmup`` calls in all or MOST_WARMUP_S seconds. Raises CrossbreedError
+    by something else delays nothing. At most ``most_warmup`` calls in all or MOST_WARMUP_S seconds. Raises NotFinite
     when the clock did not advance, since no throughput follows from that.
     """
 
@@ -92,7 +92,7 @@ def measure(
         seconds = [once() for _ in range(max(2, repeats))]
     neighbours = None if watch is None else watch.end()
     if min(seconds) <= 0:
-        raise CrossbreedError(
+        raise NotFinite(
             f"a timed call took {min(seconds)} s by the clock; a throughput needs an elapsed time above 0"
         )
     q1, median, q3 = statistics.quantiles(seconds, n=4, method="inclusive")

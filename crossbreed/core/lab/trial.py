@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from crossbreed.core.budget.matcher import certify
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.contracts.parts import Kind
 from crossbreed.core.contracts.task import Task
-from crossbreed.core.errors import ConfigError, CrossbreedError, Diverged, OutOfMemory
+from crossbreed.core.errors import ConfigError, CrossbreedError, DiskFull, Diverged, NotFinite, OutOfMemory
 from crossbreed.core.host import Host
 from crossbreed.core.lab import analytics, checkpoint, fresh, lease, memory
 from crossbreed.core.lab.environment import describe, pick_device
@@ -52,6 +54,10 @@ __all__ = ["Job", "run"]
 Emit = Callable[[Record], None]
 Stop = Callable[[], bool]
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""How the system says that nothing more fits: on the disk, in the user's share of it, or in one file."""
+DISK_WAITS_S = (1.0, 5.0)
+"""Pauses before a checkpoint that did not fit is written once more."""
 STOPPED = f"stopped{checkpoint.SUFFIX}"
 ALLOCATOR_SENTENCE = "can't allocate memory"
 """How torch words a failed allocation on the host, which it raises as a plain RuntimeError."""
@@ -89,6 +95,10 @@ def _finish(job: Job, emit: Emit, stop: Stop) -> Finished:
         return Finished("diverged", str(error))
     except (MemoryError, OutOfMemory, torch.OutOfMemoryError) as error:
         return Finished("out_of_memory", _sentence(error), traceback.format_exc())
+    except NotFinite as error:
+        return Finished("failed", f"non_finite: {error}", traceback.format_exc())
+    except DiskFull as error:
+        return Finished("failed", f"disk: {error}", traceback.format_exc())
     except CrossbreedError as error:
         return Finished("failed", str(error), traceback.format_exc())
     except Exception as error:
@@ -231,12 +241,34 @@ class _Trial:
                     f"checkpoint {path.name!r} of run {self.job.key} is missing, though training is at step {self.trainer.step} already"
                 )
             if not self.trainer.advance(tokens, self.stop):
-                self.trainer.save(self.folder / STOPPED, rung)
+                self._save_stopped(rung)
                 raise self._preempted()
             metrics = self._evaluated().metrics | self._peak_memory()
-            stored = self.trainer.save(path, rung, metrics)
+            stored = self._save(path, rung, metrics)
             (self.folder / STOPPED).unlink(missing_ok=True)
             self.emit(self._rung_done(rung, stored))
+
+    def _save(self, path: Path, rung: int, metrics: dict[str, float] | None = None) -> checkpoint.Stored:
+        """Write a checkpoint, and try again while the disk is full. Raises DiskFull; nothing of the file is left then."""
+        for wait in (*DISK_WAITS_S, None):
+            try:
+                return self.trainer.save(path, rung, metrics)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                if wait is None:
+                    raise DiskFull(
+                        f"checkpoint {str(path)!r} could not be written ({error.strerror}), nor {len(DISK_WAITS_S)} times more"
+                    ) from error
+                time.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _save_stopped(self, rung: int) -> None:
+        """Keep where a stopped run stands. Without room for that it is taken up from its last rung."""
+        try:
+            self._save(self.folder / STOPPED, rung)
+        except DiskFull as error:
+            raise _Preempted(f"run {self.job.key} was asked to stop, and {error}") from error
 
     def _rung_done(self, rung: int, stored: checkpoint.Stored) -> RungDone:
         return RungDone(

@@ -15,6 +15,7 @@ from crossbreed.core.search import divergence, executors, genes
 from crossbreed.core.search.candidates import Candidate, Objectives, front_volume, read
 from crossbreed.core.search.divergence import Divergence, by_family
 from crossbreed.core.search.driver import Driver, DriverOptions, End
+from crossbreed.core.search.executors.resources import Resources
 from crossbreed.core.search.genes import Genes
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.progress import Progress
@@ -98,6 +99,7 @@ class Study:
         workers: int | None = None,
         device: str | None = None,
         address: str | None = None,
+        resources: Resources | None = None,
         deterministic: bool = False,
         max_hours: float | None = None,
         named: Sequence[Architecture] = (),
@@ -119,6 +121,7 @@ class Study:
             threads=search.threads,
             device=device,
             address=address,
+            resources=resources,
         )
         driver = Driver(
             self.repository,

@@ -123,7 +123,7 @@ def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: P
 
         for process in psutil.Process().children(recursive=True):
             # Ray names a worker after what it does now.
-            if "_Worker.run" in " ".join(process.cmdline()):
+            if "ray::Worker.run" in " ".join(process.cmdline()):
                 killed.append(process.pid)
                 process.kill()
                 return
@@ -193,7 +193,7 @@ def test_an_interrupted_ray_search_leaves_nothing_running_and_goes_on(tmp_path: 
     workers = psutil.Process(second.pid).children(recursive=True)
     # Ray's idle agents notice after some minutes only; what trains must be gone, or it would write beside its successor.
     workers = [
-        w for w in workers if "_Worker" in " ".join(w.cmdline()) or w.name() in ("raylet", "gcs_server")
+        w for w in workers if "ray::Worker" in " ".join(w.cmdline()) or w.name() in ("raylet", "gcs_server")
     ]
     assert workers
     second.kill()

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.search.executors.base import Executor, Spool
+from crossbreed.core.search.executors.resources import Resources
 
 KINDS = ("inline", "ray")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a search runs: the executor's kind, how many workers, on which device, with how many threads each."""
+    """Where a search runs: the executor's kind, how many workers, on which device, with how many threads each.
+
+    ``resources``: what each worker asks of a Ray cluster beside its threads, its share of the GPUs filled in.
+    """
 
     kind: str
     workers: int
     device: str
     threads: int
-    gpus: float = 0.0
+    resources: Resources = field(default_factory=Resources)
     address: str | None = None
 
     def starter(self) -> Callable[[Spool], Executor]:
@@ -34,7 +38,7 @@ class Place:
             from crossbreed.core.search.executors.ray import RayExecutor
 
             return RayExecutor(
-                self.workers, spool, threads=self.threads, gpus=self.gpus, address=self.address
+                self.workers, spool, self.device, self.threads, self.resources, self.address
             )
 
         return start
@@ -47,10 +51,12 @@ def choose(
     threads: int = 1,
     device: str | None = None,
     address: str | None = None,
+    resources: Resources | None = None,
 ) -> Place:
     """Fill in what was left open: the GPU if there is one, and one worker per GPU or per ``threads`` CPU cores.
 
-    Raises UnknownName for another kind and ConfigError for several workers inline, or an address without Ray.
+    Raises UnknownName for another kind and ConfigError for several workers inline, for an address or resources without Ray,
+    and for a share of GPUs on a CPU.
     """
     import torch
 
@@ -60,6 +66,8 @@ def choose(
         raise ConfigError(f"executor 'inline' has 1 worker, not {workers}; use --executor ray for more.")
     if kind == "inline" and address is not None:
         raise ConfigError(f"executor 'inline' cannot use the Ray cluster {address!r}; use --executor ray.")
+    if kind == "inline" and resources is not None:
+        raise ConfigError("executor 'inline' asks no cluster for resources; use --executor ray.")
     gpus = torch.cuda.device_count()
     device = device or ("cuda" if gpus else "cpu")
     on_gpu = device.startswith("cuda")
@@ -67,7 +75,14 @@ def choose(
         workers = 1
     elif workers is None:
         workers = max(1, gpus) if on_gpu else max(1, available_cpus() // threads)
-    return Place(kind, workers, device, threads, gpu_share(gpus, workers) if on_gpu else 0.0, address)
+    resources = resources or Resources()
+    if not on_gpu and resources.gpus:
+        raise ConfigError(f"resources.gpus is {resources.gpus:g}, but workers run on device {device!r}; add --device cuda.")
+    if resources.gpus is None:
+        # How many GPUs this machine has says nothing about a cluster's nodes.
+        share = 0.0 if not on_gpu else 1.0 if address is not None else gpu_share(gpus, workers)
+        resources = resources.model_copy(update={"gpus": share})
+    return Place(kind, workers, device, threads, resources, address)
 
 
 def available_cpus() -> int:

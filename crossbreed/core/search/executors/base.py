@@ -15,9 +15,13 @@ from crossbreed.core.lab.records import Record
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker of a job died or left without a last record; ``cause`` is a sentence."""
+    """The worker of a job died or left without a last record; ``cause`` is a sentence.
+
+    ``out_of_memory``: it was killed because its host ran out of memory.
+    """
 
     cause: str
+    out_of_memory: bool = False
 
 
 Report = Record | Lost
@@ -47,6 +51,17 @@ class Executor(Protocol):
         """Deliver what jobs report; returns after the first reports, or after ``timeout`` seconds without any."""
         ...
 
+    def kill(self, lease: str) -> None:
+        """End one job now, with its worker; nothing more is delivered of it."""
+        ...
+
+    def refuse(self, lease: str, why: str) -> None:
+        """Tell one job's worker that its records are no longer taken, and to stop at its next step.
+
+        ``why`` is a sentence for the worker's log; the job still ends with a last report.
+        """
+        ...
+
     def stop(self) -> None:
         """Ask every running job to stop at its next step, leaving a checkpoint. Safe in a signal handler."""
         ...
@@ -67,9 +82,18 @@ class Spool:
         self.folder = folder
 
     def append(self, lease: str, record: Record) -> None:
+        """Keep a record: all of it, or nothing and the OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._file(lease).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(records.to_json(record)) + "\n")
+        line = (json.dumps(records.to_json(record)) + "\n").encode()
+        with self._file(lease).open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                while line:
+                    line = line[file.write(line) :]
+            except OSError:
+                # Half a line before another would spoil both.
+                file.truncate(before)
+                raise
 
     def discard(self, lease: str) -> None:
         self._file(lease).unlink(missing_ok=True)

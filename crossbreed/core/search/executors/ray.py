@@ -2,182 +2,128 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import OutOfMemoryError, RayTaskError
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.lab import trial
 from crossbreed.core.lab.job import Job
-from crossbreed.core.lab.records import Finished, Record
-from crossbreed.core.search.executors.base import Deliver, Lost, Spool
-
-SHARED_MEMORY = 128 * 1024 * 1024
-"""Ray's object store on a local cluster, bytes. Records are small; Ray's default takes a third of the machine."""
-
-ANSWER_S = 5.0
-"""Longest wait for a given address to answer."""
+from crossbreed.core.lab.records import Finished
+from crossbreed.core.search.executors.base import Deliver, Lost, Report, Spool
+from crossbreed.core.search.executors.ray_cluster import connect
+from crossbreed.core.search.executors.ray_worker import Seat, Worker
+from crossbreed.core.search.executors.resources import Resources
 
 HEALTHY = frozenset({"done", "off_budget", "preempted"})
 """Endings after which a worker is used again. Any other may have left its process in a bad state."""
 
+FAILED_STARTS = 3
+"""New workers that may fail in a row before the search ends: something is wrong with all of them."""
 
-class _Worker:
-    """The actor. ``run`` streams the records of one job; ``stop`` works while it runs."""
+WAIT_S = 60.0
+"""Jobs that wait for longer than this for a worker to start are spoken of."""
 
-    def __init__(self, spool: str) -> None:
-        self._spool = Spool(Path(spool))
-        self._stopping = threading.Event()
+LOW_ON_MEMORY = "low on memory"
+"""In Ray's own words for a worker that its memory monitor has killed."""
 
-    def run(self, job: Job) -> Iterator[Record]:
-        out: queue.SimpleQueue[Record | BaseException | None] = queue.SimpleQueue()
-
-        def emit(record: Record) -> None:
-            self._spool.append(job.lease, record)
-            out.put(record)
-
-        def work() -> None:
-            try:
-                trial.run(job, emit, self._stopping.is_set)
-                out.put(None)
-            # Whatever escapes is carried to the driver, which sees the job as lost with this cause.
-            except BaseException as error:
-                out.put(error)
-
-        threading.Thread(target=work, name=job.key, daemon=True).start()
-        while (item := out.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def stop(self) -> None:
-        self._stopping.set()
+_log = logging.getLogger("crossbreed.search")
 
 
-@dataclass
-class _Slot:
-    """A running job: its actor, its stream, and the last ending seen."""
+@dataclass(eq=False)
+class _Member:
+    """An actor of the pool: waiting to be ready, idle, or at a job whose records it streams.
 
-    job: Job
-    actor: Any
-    stream: Any
-    ended: str | None = None
-    told: bool = False
-
-    def tell_to_stop(self) -> None:
-        if not self.told:
-            self.told = True
-            self.actor.stop.remote()
-
-
-class RayExecutor:
-    """``slots`` workers of ``threads`` CPU threads (and ``gpus`` GPUs) each.
-
-    ``address`` None starts a local cluster for this process alone; otherwise an existing one is joined and left running.
-    Nothing runs before ``start``, which raises ConfigError when the address cannot be reached.
+    ``fresh`` until it was ready once; ``seat`` is where it was then.
     """
 
-    def __init__(
-        self, slots: int, spool: Spool, *, threads: int = 1, gpus: float = 0.0, address: str | None = None
-    ) -> None:
-        self.slots, self.threads, self.gpus = slots, threads, gpus
-        self._spool = spool
-        self._stopping = False
-        self._running: list[_Slot] = []
-        self._idle: list[Any] = []
-        self._address = address
+    actor: Any
+    ready: Any = None
+    job: Job | None = None
+    stream: Any = None
+    ended: str | None = None
+    told: bool = False
+    seat: Seat | None = None
+
+    @property
+    def fresh(self) -> bool:
+        return self.seat is None
+
+    def tell_to_stop(self, why: str) -> None:
+        if not self.told:
+            self.told = True
+            self.actor.stop.remote(why)
+
+
+@dataclass(eq=False)
+class RayExecutor:
+    """At most ``slots`` workers on ``device``, of ``threads`` CPU threads each, with ``resources`` of the cluster.
+
+    ``address`` None starts a local cluster for this process alone; otherwise an existing one is joined and left running.
+    Nothing runs before ``start``, which raises ConfigError when the address cannot be reached. A job is given to a worker
+    that has said it is ready; one whose worker cannot be started yet waits, and takes the next that becomes free.
+    """
+
+    slots: int
+    spool: Spool
+    device: str = "cpu"
+    threads: int = 1
+    resources: Resources = field(default_factory=Resources)
+    address: str | None = None
+    _stopping: bool = False
+    _waiting: deque[Job] = field(default_factory=deque)
+    _pool: list[_Member] = field(default_factory=list)
+    _gone: list[Seat] = field(default_factory=list)
+    _failed_starts: int = 0
+    _waiting_since: float | None = None
 
     def start(self) -> None:
         if ray.is_initialized():
             return
-        self._connect(self._address)
+        connect(self.address, self.slots * self.threads, self.resources.runtime_env)
         # All at once, so that workers import while the driver goes on proposing.
-        self._idle = [self._new_actor() for _ in range(self.slots)]
-
-    def _connect(self, address: str | None) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # A worker without a GPU keeps its view of the devices as it is, instead of an empty one.
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        quiet = {"logging_level": "error", "log_to_driver": False}
-        if address is None:
-            # Said outright: left out, Ray would join whatever cluster it finds running on this machine.
-            ray.init(
-                address="local",
-                num_cpus=self.slots * self.threads,
-                object_store_memory=SHARED_MEMORY,
-                include_dashboard=False,
-                **quiet,
-            )
-            return
-        _check_answers(address)
-        try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, RayError, ValueError, RuntimeError) as error:
-            raise ConfigError(
-                f"Ray cluster {address!r} cannot be reached: {str(error).splitlines()[0]}. "
-                "A cluster that asks for a token needs RAY_AUTH_MODE=token, and its token in RAY_AUTH_TOKEN or "
-                "~/.ray/auth_token."
-            ) from error
+        self._pool = [self._new_member() for _ in range(self.slots)]
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        return len(self._waiting) + sum(member.job is not None for member in self._pool)
 
     def submit(self, job: Job) -> None:
-        actor = self._idle.pop() if self._idle else self._new_actor()
-        stream = actor.run.options(num_returns="streaming").remote(job)
-        self._running.append(_Slot(job, actor, stream))
-
-    def _new_actor(self) -> Any:
-        # Two threads: one streams a job, the other hears ``stop``. No restarts: a dead worker's job is leased anew.
-        options = {"num_cpus": self.threads, "num_gpus": self.gpus, "max_concurrency": 2, "max_restarts": 0}
-        return ray.remote(_Worker).options(**options).remote(str(self._spool.folder))
+        self._waiting.append(job)
+        self._call_up()
 
     def work(self, deliver: Deliver, timeout: float) -> None:
-        if not self._running:
+        if not self.running:
             return
         if self._stopping:
-            for slot in self._running:
-                slot.tell_to_stop()
-        streams = [slot.stream for slot in self._running]
-        ready, _ = ray.wait(streams, num_returns=1, timeout=timeout)
+            self._stop_all(deliver)
+        self._call_up()
+        refs = [member.stream or member.ready for member in self._pool if member.stream or member.ready]
+        ready, _ = ray.wait(refs, num_returns=1, timeout=timeout)
         if ready:
-            ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
-        for slot in [s for s in self._running if any(s.stream is r for r in ready)]:
-            self._receive(slot, deliver)
+            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        for member in list(self._pool):
+            if any(member.stream is ref for ref in ready):
+                self._receive(member, deliver)
+            elif any(member.ready is ref for ref in ready):
+                self._take_on(member)
+        self._speak_of_waiting()
 
-    def _receive(self, slot: _Slot, deliver: Deliver) -> None:
-        try:
-            record = ray.get(next(slot.stream))
-        except StopIteration:
-            self._end(slot, deliver, "its worker returned without a last record")
-        except Exception as error:
-            # Ray raises the job's own exception, or one of its many for a worker or node that died.
-            slot.ended = None
-            self._end(slot, deliver, f"{type(error).__name__}: {_first_line(error)}")
-        else:
-            if isinstance(record, Finished):
-                # The stream's end follows; the driver hears of the ending once the slot is free.
-                slot.ended = record.state
-                self._end(slot, deliver, "", record)
-            else:
-                deliver(slot.job.lease, record)
+    def kill(self, lease: str) -> None:
+        for member in self._pool:
+            if member.job is not None and member.job.lease == lease:
+                self._dismiss(member)
+                return
+        self._waiting = deque(job for job in self._waiting if job.lease != lease)
 
-    def _end(self, slot: _Slot, deliver: Deliver, cause: str, last: Record | None = None) -> None:
-        self._running.remove(slot)
-        if slot.ended in HEALTHY:
-            self._idle.append(slot.actor)
-        else:
-            ray.kill(slot.actor)
-        deliver(slot.job.lease, Lost(cause) if last is None else last)
+    def refuse(self, lease: str, why: str) -> None:
+        for member in self._pool:
+            if member.job is not None and member.job.lease == lease:
+                member.tell_to_stop(why)
 
     def stop(self) -> None:
         # Ray is not to be entered from a signal handler; ``work`` passes it on within its timeout.
@@ -186,25 +132,112 @@ class RayExecutor:
     def shutdown(self) -> None:
         if not ray.is_initialized():
             return
-        for actor in (*self._idle, *(slot.actor for slot in self._running)):
-            ray.kill(actor)
-        self._idle, self._running = [], []
+        for member in self._pool:
+            ray.kill(member.actor)
+        self._pool = []
+        self._waiting.clear()
         ray.shutdown()
 
+    # The pool
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else "no message"
+    def _new_member(self) -> _Member:
+        # Two threads: one streams a job, the other hears ``stop``. No restarts: a dead worker's job is leased anew.
+        options = {"num_cpus": self.threads, "max_concurrency": 2, "max_restarts": 0}
+        options |= self.resources.options()
+        actor = ray.remote(Worker).options(**options).remote(str(self.spool.folder), self.device)
+        return _Member(actor, actor.ready.remote(list(self._gone)))
+
+    def _call_up(self) -> None:
+        """Ask as many workers whether they are ready as there are jobs that wait; start new ones where too few are there."""
+        called = sum(member.ready is not None for member in self._pool)
+        for member in self._pool:
+            if called < len(self._waiting) and member.ready is None and member.job is None:
+                member.ready = member.actor.ready.remote(list(self._gone))
+                called += 1
+        while called < len(self._waiting) and len(self._pool) < self.slots:
+            self._pool.append(self._new_member())
+            called += 1
+
+    def _take_on(self, member: _Member) -> None:
+        """A worker has answered: give it the job that waits longest, or replace it if it is not fit for one."""
+        try:
+            member.seat = ray.get(member.ready)
+        except Exception as error:
+            if member.fresh:
+                self._failed_starts += 1
+                if self._failed_starts >= FAILED_STARTS:
+                    raise ConfigError(
+                        f"{self._failed_starts} Ray workers in a row could not be started: {_sentence(error)}"
+                    ) from error
+            self._dismiss(member)
+            return
+        self._failed_starts, member.ready = 0, None
+        if self._waiting:
+            job = self._waiting.popleft()
+            member.job, member.ended, member.told = job, None, False
+            member.stream = member.actor.run.options(num_returns="streaming").remote(job)
+
+    def _dismiss(self, member: _Member) -> None:
+        self._pool.remove(member)
+        ray.kill(member.actor)
+        if member.seat is not None:
+            self._gone = [*self._gone[-15:], member.seat]
+
+    def _speak_of_waiting(self) -> None:
+        """Say once in a while that no worker can be started: the cluster is full, smaller than asked for, or growing."""
+        busy = any(member.job is not None for member in self._pool)
+        if not self._waiting or busy:
+            self._waiting_since = None
+            return
+        at = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = at
+        elif at - self._waiting_since > WAIT_S:
+            self._waiting_since = at
+            wanted = self.resources.shown(self.threads)
+            _log.warning("No worker has started for %.0f s: the cluster has no room for %s.", WAIT_S, wanted)
+
+    # What jobs report
+
+    def _stop_all(self, deliver: Deliver) -> None:
+        for job in self._waiting:
+            deliver(job.lease, Finished("preempted", f"run {job.key} was stopped before a worker had taken it"))
+        self._waiting.clear()
+        for member in self._pool:
+            if member.job is not None:
+                member.tell_to_stop("the search was asked to stop")
+
+    def _receive(self, member: _Member, deliver: Deliver) -> None:
+        assert member.job is not None
+        lease = member.job.lease
+        try:
+            record = ray.get(next(member.stream))
+        except StopIteration:
+            self._end(member, deliver, lease, Lost("its worker returned without a last record"))
+        except Exception as error:
+            # Ray raises the job's own exception, or one of its many for a worker or node that died.
+            member.ended = None
+            memory = isinstance(error, OutOfMemoryError) or LOW_ON_MEMORY in str(error)
+            self._end(member, deliver, lease, Lost(_sentence(error), out_of_memory=memory))
+        else:
+            if isinstance(record, Finished):
+                # The stream's end follows; the driver hears of the ending once the worker is free.
+                member.ended = record.state
+                self._end(member, deliver, lease, record)
+            else:
+                deliver(lease, record)
+
+    def _end(self, member: _Member, deliver: Deliver, lease: str, last: Report) -> None:
+        if member.ended in HEALTHY:
+            member.job = member.stream = None
+        else:
+            self._dismiss(member)
+        deliver(lease, last)
 
 
-def _check_answers(address: str) -> None:
-    """Raise ConfigError unless something listens at HOST:PORT: Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"Ray cluster {address!r} cannot be reached: nothing answers at this address ({error})."
-        ) from error
+def _sentence(error: BaseException) -> str:
+    """The kind of an error and its first line; of a dead actor also what Ray says of its end."""
+    cause = error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    ends = [line for line in lines[1:] if LOW_ON_MEMORY in line or "node" in line and "died" in line]
+    return f"{type(cause).__name__}: {' '.join([*lines[:1], *ends[:1]]) or 'no message'}"

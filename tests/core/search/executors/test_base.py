@@ -72,7 +72,7 @@ def test_gpus_are_shared_without_rounding_to_zero(gpus: int, workers: int, share
 
 def test_a_place_is_filled_in() -> None:
     place = choose("ray", threads=1, device="cpu")
-    assert (place.workers, place.gpus) == (available_cpus(), 0.0)
+    assert (place.workers, place.resources.gpus) == (available_cpus(), 0.0)
     assert choose("ray", threads=available_cpus() + 1, device="cpu").workers == 1
     assert choose("inline", device="cpu").workers == 1
 
