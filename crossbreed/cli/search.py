@@ -172,7 +172,9 @@ def resume_command(start: list[str], db: str, plugins: list[Path] | None, **opti
     for path in plugins or ():
         words += ["--plugin", str(path)]
     for name, value in options.items():
-        flag = "--" + {"address": "ray-address", "resources": "ray-resources"}.get(name, name.replace("_", "-"))
+        flag = "--" + {"address": "ray-address", "resources": "ray-resources"}.get(
+            name, name.replace("_", "-")
+        )
         if value is True:
             words.append(flag)
         elif value not in (None, False) and (name, value) != ("executor", "ray"):

@@ -41,6 +41,18 @@ class Driver:
         process = psutil.Process()
         return Driver(socket.gethostname(), _boot_id(), os.getpid(), process.create_time())
 
+    def signature(self, role: str) -> str:
+        """How this process signs the leases of runs that it holds as ``role``."""
+        return f"{role} {self.host} {self.pid} {self.started:.2f} {self.boot}"
+
+    @staticmethod
+    def read(signature: str | None) -> tuple[str, Driver] | None:
+        """Role and process of a signature; None for what is none."""
+        parts = (signature or "").split(" ")
+        if len(parts) != 5 or not parts[2].isdecimal():
+            return None
+        return parts[0], Driver(parts[1], parts[4], int(parts[2]), float(parts[3]))
+
     def certainly_dead(self) -> bool:
         """True when this host can tell that the process has ended; never for a process of another host."""
         if self.host != socket.gethostname():

@@ -92,6 +92,19 @@ class Runs:
                 run.attempts = 0
             return True
 
+    def lose_run(self, run_id: int, lease: str, cause: str, *, ending: str = "lost") -> bool:
+        """Take a run from a worker that died: queued again, or ended as ``ending`` after MAX_ATTEMPTS leases.
+
+        False when ``lease`` is stale or the run is back already.
+        """
+        with self.database.writing() as session:
+            run = locked_run(session, run_id)
+            if run.lease != lease or run.state not in HELD:
+                return False
+            run.lease = None
+            _give_up_or_queue(session, run, cause, ending)
+            return True
+
     def requeue_expired(
         self, study_id: int, *, at: datetime | None = None, everything: bool = False
     ) -> list[RunRow]:
@@ -107,13 +120,7 @@ class Runs:
             taken = session.scalars(query).all()
             for run in taken:
                 run.lease = None
-                if run.attempts >= MAX_ATTEMPTS:
-                    cause = (
-                        f"worker {run.worker} died or fell silent; {run.attempts} leases in a row were lost"
-                    )
-                    become(session, run, "lost", cause)
-                else:
-                    become(session, run, "queued")
+                _give_up_or_queue(session, run, f"worker {run.worker} died or fell silent", "lost")
             session.flush()
             return run_rows(session, _query().where(schema.Run.id.in_([run.id for run in taken])))
 
@@ -171,6 +178,13 @@ class Runs:
         query = query.where(schema.Trial.study_id == study_id).group_by(schema.Run.state)
         with self.database.reading() as session:
             return {row[0]: row[1] for row in session.execute(query)}
+
+
+def _give_up_or_queue(session: Session, run: schema.Run, cause: str, ending: str) -> None:
+    if run.attempts >= MAX_ATTEMPTS:
+        become(session, run, ending, f"{cause}; {run.attempts} leases in a row were lost")
+    else:
+        become(session, run, "queued")
 
 
 def locked_run(session: Session, run_id: int) -> schema.Run:

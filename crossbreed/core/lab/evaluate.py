@@ -82,6 +82,4 @@ def evaluate(
     score = metrics[task.score.name]
     if not math.isfinite(score):
         raise NotFinite(f"{task.score.name} at {point.name!r} is {score}; a score must be finite")
-    return Evaluation(
-        totals, metrics, score, realised_rates(recorders), rows, unscored_rows
-    )
+    return Evaluation(totals, metrics, score, realised_rates(recorders), rows, unscored_rows)

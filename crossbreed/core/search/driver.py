@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from crossbreed.core.genome import Architecture
-from crossbreed.core.lab.records import Finished
 from crossbreed.core.search import agenda, taking_up
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
 from crossbreed.core.search.candidates import Objectives
-from crossbreed.core.search.dispatch import job_for
-from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool
+from crossbreed.core.search.executors.base import Executor, Spool
 from crossbreed.core.search.halving import Halving
-from crossbreed.core.search.hold import RUN_LEASE_S, Hold
-from crossbreed.core.search.intake import Intake, run_folder
+from crossbreed.core.search.hold import Hold
+from crossbreed.core.search.intake import Intake
 from crossbreed.core.search.interrupts import orderly
-from crossbreed.core.search.progress import Activity, Pace, Progress
+from crossbreed.core.search.jobs import Jobs
+from crossbreed.core.search.progress import Activity, Progress
 from crossbreed.core.search.study_setting import StudySetting
+from crossbreed.storage import Driver as Process
 from crossbreed.storage import Repository
 
 POLL_S = 0.25
@@ -33,16 +33,6 @@ POLL_S = 0.25
 PROGRESS_S = 0.5
 
 End = Literal["done", "interrupted", "out_of_time"]
-
-
-@dataclass
-class _Active:
-    """A job with a worker."""
-
-    item: Item
-    lease: str
-    folder: str
-    begun: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -68,17 +58,23 @@ class Driver:
     ) -> None:
         self.repository, self.study_id, self.setting = repository, study_id, setting
         self.options = options
-        self.spool = Spool(repository.artefacts / "spool" / setting.file.name)
         self._start_executor = start_executor
-        self._executor: Executor | None = None
         self.file, self.search = setting.file, setting.file.search
         rungs = len(setting.file.train.rung_tokens())
         self.board = Board(repository, study_id, rungs, Objectives(dict(setting.file.objectives)))
         self.halving = Halving(self.board, setting)
         self.breeder = Breeder(repository, study_id, setting)
-        self.intake = Intake(repository, study_id, rungs, self.breeder)
-        self.pace = Pace()
-        self._active: dict[str, _Active] = {}
+        self.jobs = Jobs(
+            repository,
+            study_id,
+            setting,
+            self.board,
+            Intake(repository, study_id, rungs, self.breeder),
+            Spool(repository.artefacts / "spool" / setting.file.name),
+            options.device,
+            Process.here().signature("driver"),
+            self._show,
+        )
         self._profiling = False
         self._stopping = False
         self._shown_at = 0.0
@@ -86,36 +82,27 @@ class Driver:
     def request_stop(self) -> None:
         """Submit nothing more and let workers stop at their next step with a checkpoint. Safe in a signal handler."""
         self._stopping = True
-        if self._executor is not None:
-            self._executor.stop()
-
-    @property
-    def executor(self) -> Executor:
-        if self._executor is None:
-            raise RuntimeError("the executor is started by run()")
-        return self._executor
+        self.jobs.stop()
 
     def run(self) -> End:
         """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over.
 
         Ctrl-C once is ``request_stop``; twice raises KeyboardInterrupt at once, with everything reported so far stored.
         """
-        with Hold(self.repository, self.study_id, self.file.name, self._leases, self.request_stop) as hold:
+        with Hold(
+            self.repository, self.study_id, self.file.name, self.jobs.leases, self.request_stop
+        ) as hold:
             try:
                 with orderly(self.request_stop, lambda: self._stopping):
                     self._take_up()
-                    self._executor = self._start_executor(self.spool)
+                    self.jobs.start(self._start_executor)
                     return self._loop(hold)
             finally:
-                if self._executor is not None:
-                    self._executor.shutdown()
-
-    def _leases(self) -> list[tuple[int, str]]:
-        return [(active.item.seed.run_id, active.lease) for active in list(self._active.values())]
+                self.jobs.shutdown()
 
     def _take_up(self) -> None:
         """Go on from what is stored, and add the reference to a new study."""
-        taking_up.settle(self.repository, self.study_id, self.setting, self.spool, self.intake)
+        taking_up.settle(self.repository, self.study_id, self.setting, self.jobs.spool, self.jobs.intake)
         rows = self.repository.candidates(self.study_id)
         self.breeder.recall(rows)
         if not any(row.origin == "reference" for row in rows):
@@ -130,18 +117,18 @@ class Driver:
             self._refresh()
             self._show()
             if self._stopping:
-                if not self.executor.running:
+                if not self.jobs.running:
                     if hold.fault is not None:
                         raise hold.fault
                     return "interrupted"
-            elif not self._fill() and not self.executor.running:
+            elif not self._fill() and not self.jobs.running:
                 return "out_of_time" if self._out_of_time and self._work_left() else "done"
-            self.executor.work(self._receive, POLL_S)
+            self.jobs.work(POLL_S)
 
     @property
     def _out_of_time(self) -> bool:
         limits = [h for h in (self.options.max_hours, self.search.stop.max_hours) if h is not None]
-        return bool(limits) and self.pace.elapsed_s > 3600 * min(limits)
+        return bool(limits) and self.jobs.pace.elapsed_s > 3600 * min(limits)
 
     def _refresh(self) -> None:
         if self.board.refresh():
@@ -151,7 +138,7 @@ class Driver:
 
     def _fill(self) -> bool:
         """Give free workers something to do; False when nothing is left but what is running."""
-        while self.executor.running < self.executor.slots:
+        while self.jobs.free:
             waiting = self._waiting()
             to_train = [i for i in waiting if i.need == "train" and self.halving.may_train(i)]
             to_profile = [i for i in waiting if i.need != "train"]
@@ -162,17 +149,17 @@ class Driver:
                 self._profiling = True
             if self._profiling:
                 # A model is timed with the device to itself: nothing else runs, neither training nor another profile.
-                if not self.executor.running:
-                    self._submit(to_profile[0])
+                if not self.jobs.running:
+                    self.jobs.submit(to_profile[0])
                 return True
             if self._out_of_time:
                 return False
             if to_train:
-                self._submit(to_train[0])
+                self.jobs.submit(to_train[0])
             elif self._may_propose():
                 self.breeder.add_next(self.board.rows, self.board.candidates, self.board.objectives)
                 self.board.changed()
-            elif self.executor.running:
+            elif self.jobs.running:
                 return True
             elif not self._close():
                 return False
@@ -181,7 +168,7 @@ class Driver:
 
     def _waiting(self) -> list[Item]:
         """Runs that wait, without those given to a worker since the tables were read."""
-        given = {active.item.seed.run_id for active in self._active.values()}
+        given = self.jobs.run_ids()
         return [i for i in self.board.waiting() if i.seed.run_id not in given]
 
     def _work_left(self) -> bool:
@@ -203,49 +190,6 @@ class Driver:
                 self.breeder.add_seed(candidate.row, seed)
         self.board.changed()
         return bool(wanted)
-
-    def _submit(self, item: Item) -> None:
-        run_id = item.seed.run_id
-        self.executor.start()
-        lease = self.repository.lease_run(run_id, type(self.executor).__name__, seconds=RUN_LEASE_S)
-        if lease is None:
-            self.board.changed()
-            return
-        folder = run_folder(self.file.name, item.row.number, item.seed.seed)
-        self._active[lease] = _Active(item, lease, folder)
-        trial = self.repository.trial(self.study_id, item.row.number)
-        place = self.repository.artefacts / folder
-        self.executor.submit(job_for(item, trial, lease, place, self.setting, self.options.device))
-
-    # What comes back
-
-    def _receive(self, lease: str, report: Report) -> None:
-        active = self._active[lease]
-        if isinstance(report, Lost):
-            self._lost(active, report.cause)
-        else:
-            item = active.item
-            self.intake.take(item.seed.run_id, item.row.number, active.folder, lease, report)
-            if not isinstance(report, Finished):
-                tokens = self.file.train.batch * self.setting.task.length
-                self.pace.heard(lease, report, tokens)
-                self._show()
-                return
-            self.spool.discard(lease)
-        del self._active[lease]
-        self.pace.ended(lease, time.monotonic() - active.begun)
-        self.board.changed()
-
-    def _lost(self, active: _Active, cause: str) -> None:
-        """Store what the dead worker had written down, then queue the run again, or give it up."""
-        run_id = active.item.seed.run_id
-        kept = self.spool.read(active.lease)
-        self.intake.take_all(run_id, active.item.row.number, active.folder, active.lease, kept)
-        self.spool.discard(active.lease)
-        if self.repository.renew_lease(run_id, active.lease, seconds=-1.0):
-            self.repository.requeue_expired(self.study_id)
-        payload = {"trial": active.item.row.number, "seed": active.item.seed.seed, "cause": cause}
-        self.repository.add_event(self.study_id, "worker_lost", payload)
 
     # What a view sees
 
@@ -269,13 +213,11 @@ class Driver:
             trial_limit=limit,
             infeasible=sum(row.state == "infeasible" for row in self.board.rows),
             candidates=tuple(self.board.candidates),
-            running=tuple(
-                f"{self.file.name}/{a.item.row.number}/{a.item.seed.seed}" for a in self._active.values()
-            ),
-            waiting=tuple(self.pace.waiting.values()),
-            tokens_per_s=self.pace.tokens_per_s(),
-            elapsed_s=self.pace.elapsed_s,
-            eta_s=self.pace.eta_s(self._jobs_left(states, limit - proposed), self.executor.slots),
+            running=self.jobs.keys(),
+            waiting=tuple(self.jobs.pace.waiting.values()),
+            tokens_per_s=self.jobs.pace.tokens_per_s(),
+            elapsed_s=self.jobs.pace.elapsed_s,
+            eta_s=self.jobs.pace.eta_s(self._jobs_left(states, limit - proposed), self.jobs.slots),
         )
 
     def _jobs_left(self, states: Mapping[str, int], unproposed: int) -> int:

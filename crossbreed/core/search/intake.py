@@ -38,36 +38,33 @@ class Intake:
         for record in records:
             self.take(run_id, number, folder, lease, record)
 
-    def take(self, run_id: int, number: int, folder: str, lease: str, record: Record) -> None:
+    def take(self, run_id: int, number: int, folder: str, lease: str, record: Record) -> bool:
+        """Store one record; False when its lease is stale. Raises NotFinite for numbers that no front could hold."""
         if isinstance(record, Finished):
-            self._end(run_id, number, lease, record)
-        elif isinstance(record, Waiting):
+            return self._end(run_id, number, lease, record)
+        if isinstance(record, Waiting):
             self.repository.add_event(self.study_id, "waiting", {"trial": number, "cause": record.cause})
-        else:
-            store(self.repository, run_id, folder, lease, record)
+            return True
+        return store(self.repository, run_id, folder, lease, record)
 
-    def _end(self, run_id: int, number: int, lease: str, last: Finished) -> None:
+    def _end(self, run_id: int, number: int, lease: str, last: Finished) -> bool:
         """End a run, or put it back for what it still needs: another rung, or its profile."""
         if last.state not in TRAINED:
-            self.repository.record_finished(
+            return self.repository.record_finished(
                 run_id, lease, last.state, cause=last.cause, traceback=last.traceback
             )
-            return
         detail = self.repository.trial_detail(self.study_id, number)
         run = next(r for r in detail.runs if r.run.id == run_id)
         own = run.points.get(OWN)
         trained = run.run.rungs_done >= self.rungs and own is not None and bool(own.evaluations)
         if not trained or own is None or not own.speeds:
-            self.repository.release_run(run_id, lease)
-            return
+            return self.repository.release_run(run_id, lease)
         certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
         if certificate is not None and not certificate.feasible:
             self.breeder.violations[number] = violation(certificate)
-            self.repository.record_finished(
-                run_id, lease, "off_budget", cause=certificate.reason or last.cause
-            )
-        else:
-            self.repository.record_finished(run_id, lease, "done")
+            cause = certificate.reason or last.cause
+            return self.repository.record_finished(run_id, lease, "off_budget", cause=cause)
+        return self.repository.record_finished(run_id, lease, "done")
 
 
 def run_folder(study: str, number: int, seed: int) -> str:

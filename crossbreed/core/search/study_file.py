@@ -109,6 +109,8 @@ class SearchSection(Section):
     workers:    runs at once; default: one per GPU, else one per ``threads`` CPU cores.
     threads:    CPU threads of each worker, in training and while measuring.
     repeats:    fresh proposals tried when one was seen before; then that architecture gets its next seed.
+    deadline_s: seconds a rung, an evaluation or a profile may take before its worker is taken to hang and the run has failed;
+                default: ten minutes and twenty times what the study's jobs have shown to take.
     profile_after: trained runs that wait before all training stops for them to be timed alone.
     forced_rates: shares of tokens forced to each router's most expensive choice, at which routed candidates are timed
                 beside their own decisions.
@@ -125,6 +127,7 @@ class SearchSection(Section):
     workers: int | None = Field(default=None, ge=1)
     threads: int = Field(default=1, ge=1)
     repeats: int = Field(default=10, ge=1)
+    deadline_s: float | None = Field(default=None, gt=0)
     profile_after: int = Field(default=16, ge=1)
     forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
     points: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()

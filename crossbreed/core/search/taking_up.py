@@ -22,9 +22,9 @@ def settle(
             folder = run_folder(setting.file.name, run.number, run.seed)
             intake.take_all(run.id, run.number, folder, lease, spool.read(lease))
         spool.discard(lease)
-    for row in repository.requeue_expired(study_id, everything=True):
+    for run in repository.runs(study_id, agenda.HELD):
         # The driver died, not the worker: however often that happens, it is no attempt of the run's.
-        repository.set_run_state(row.id, "queued")
+        repository.set_run_state(run.id, "queued")
     _retire_old_versions(repository, study_id, setting)
 
 

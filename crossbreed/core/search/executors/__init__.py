@@ -37,9 +37,7 @@ class Place:
                 return InlineExecutor()
             from crossbreed.core.search.executors.ray import RayExecutor
 
-            return RayExecutor(
-                self.workers, spool, self.device, self.threads, self.resources, self.address
-            )
+            return RayExecutor(self.workers, spool, self.device, self.threads, self.resources, self.address)
 
         return start
 
@@ -77,7 +75,9 @@ def choose(
         workers = max(1, gpus) if on_gpu else max(1, available_cpus() // threads)
     resources = resources or Resources()
     if not on_gpu and resources.gpus:
-        raise ConfigError(f"resources.gpus is {resources.gpus:g}, but workers run on device {device!r}; add --device cuda.")
+        raise ConfigError(
+            f"resources.gpus is {resources.gpus:g}, but workers run on device {device!r}; add --device cuda."
+        )
     if resources.gpus is None:
         # How many GPUs this machine has says nothing about a cluster's nodes.
         share = 0.0 if not on_gpu else 1.0 if address is not None else gpu_share(gpus, workers)

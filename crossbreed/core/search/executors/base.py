@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from crossbreed.core.lab import records
 from crossbreed.core.lab.job import Job
@@ -17,16 +17,23 @@ from crossbreed.core.lab.records import Record
 class Lost:
     """The worker of a job died or left without a last record; ``cause`` is a sentence.
 
-    ``out_of_memory``: it was killed because its host ran out of memory.
+    how: it was killed because its host ran ``out_of_memory``, its node was taken back by the cluster (``preempted``), or it is
+    just ``lost``.
     """
 
     cause: str
-    out_of_memory: bool = False
+    how: Literal["lost", "out_of_memory", "preempted"] = "lost"
 
 
-Report = Record | Lost
+@dataclass(frozen=True)
+class Taken:
+    """A worker has begun with a job that may have waited for one."""
+
+
+Report = Record | Taken | Lost
 Deliver = Callable[[str, Report], None]
-"""(lease, report): called by an executor for everything a job says, ``Finished`` or ``Lost`` last, once a job."""
+"""(lease, report): called by an executor for everything a job says, ``Finished`` or ``Lost`` last, once a job; ``Taken`` comes
+first from executors whose jobs can hang without the search."""
 
 
 class Executor(Protocol):

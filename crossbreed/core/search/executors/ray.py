@@ -14,7 +14,7 @@ from ray.exceptions import OutOfMemoryError, RayTaskError
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.records import Finished
-from crossbreed.core.search.executors.base import Deliver, Lost, Report, Spool
+from crossbreed.core.search.executors.base import Deliver, Lost, Report, Spool, Taken
 from crossbreed.core.search.executors.ray_cluster import connect
 from crossbreed.core.search.executors.ray_worker import Seat, Worker
 from crossbreed.core.search.executors.resources import Resources
@@ -110,7 +110,7 @@ class RayExecutor:
             if any(member.stream is ref for ref in ready):
                 self._receive(member, deliver)
             elif any(member.ready is ref for ref in ready):
-                self._take_on(member)
+                self._take_on(member, deliver)
         self._speak_of_waiting()
 
     def kill(self, lease: str) -> None:
@@ -158,7 +158,7 @@ class RayExecutor:
             self._pool.append(self._new_member())
             called += 1
 
-    def _take_on(self, member: _Member) -> None:
+    def _take_on(self, member: _Member, deliver: Deliver) -> None:
         """A worker has answered: give it the job that waits longest, or replace it if it is not fit for one."""
         try:
             member.seat = ray.get(member.ready)
@@ -176,6 +176,7 @@ class RayExecutor:
             job = self._waiting.popleft()
             member.job, member.ended, member.told = job, None, False
             member.stream = member.actor.run.options(num_returns="streaming").remote(job)
+            deliver(job.lease, Taken())
 
     def _dismiss(self, member: _Member) -> None:
         self._pool.remove(member)
@@ -201,7 +202,9 @@ class RayExecutor:
 
     def _stop_all(self, deliver: Deliver) -> None:
         for job in self._waiting:
-            deliver(job.lease, Finished("preempted", f"run {job.key} was stopped before a worker had taken it"))
+            deliver(
+                job.lease, Finished("preempted", f"run {job.key} was stopped before a worker had taken it")
+            )
         self._waiting.clear()
         for member in self._pool:
             if member.job is not None:
@@ -217,8 +220,7 @@ class RayExecutor:
         except Exception as error:
             # Ray raises the job's own exception, or one of its many for a worker or node that died.
             member.ended = None
-            memory = isinstance(error, OutOfMemoryError) or LOW_ON_MEMORY in str(error)
-            self._end(member, deliver, lease, Lost(_sentence(error), out_of_memory=memory))
+            self._end(member, deliver, lease, _lost(error))
         else:
             if isinstance(record, Finished):
                 # The stream's end follows; the driver hears of the ending once the worker is free.
@@ -235,9 +237,15 @@ class RayExecutor:
         deliver(lease, last)
 
 
+def _lost(error: Exception) -> Lost:
+    if isinstance(error, OutOfMemoryError) or LOW_ON_MEMORY in str(error):
+        return Lost(_sentence(error), "out_of_memory")
+    return Lost(_sentence(error), "preempted" if getattr(error, "preempted", False) else "lost")
+
+
 def _sentence(error: BaseException) -> str:
     """The kind of an error and its first line; of a dead actor also what Ray says of its end."""
     cause = error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    ends = [line for line in lines[1:] if LOW_ON_MEMORY in line or "node" in line and "died" in line]
+    ends = [line for line in lines[1:] if LOW_ON_MEMORY in line or ("node" in line and "died" in line)]
     return f"{type(cause).__name__}: {' '.join([*lines[:1], *ends[:1]]) or 'no message'}"

@@ -99,7 +99,9 @@ def _wait_for_end(pids: Sequence[int]) -> None:
     deadline = time.monotonic() + MEMORY_WAIT_S
     while alive := [pid for pid in pids if _runs(pid)]:
         if time.monotonic() > deadline:
-            raise OutOfMemory(f"worker process {alive[0]} was killed {MEMORY_WAIT_S:.0f} s ago and has not ended")
+            raise OutOfMemory(
+                f"worker process {alive[0]} was killed {MEMORY_WAIT_S:.0f} s ago and has not ended"
+            )
         time.sleep(0.02)
 
 

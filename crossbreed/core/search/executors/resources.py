@@ -36,7 +36,9 @@ class Resources(BaseModel):
     @classmethod
     def _is_a_share(cls, gpus: float | None) -> float | None:
         if gpus is not None and gpus > 1 and gpus != int(gpus):
-            raise ValueError("GPUs are shared below 1 and whole above it: one worker is never given parts of two")
+            raise ValueError(
+                "GPUs are shared below 1 and whole above it: one worker is never given parts of two"
+            )
         return gpus
 
     @staticmethod
