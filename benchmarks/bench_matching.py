@@ -133,6 +133,7 @@ def main() -> None:
     print(f"95 percent {cuts[94]:6.3f} s aim {AIM_95:g} s")
     print("percentiles " + ", ".join(f"{p}: {cuts[p - 1]:.3f} s" for p in (5, 25, 50, 75, 90, 95, 99)))
     print(f"slowest    {max(seconds):6.3f} s")
+    print("all, s     " + " ".join(f"{s:.3f}" for s in seconds))
     print(f"paths      {dict(paths.most_common())}")
     print(f"free dimensions {dict(sorted(dimensions.items()))}")
     for text in unsolved:

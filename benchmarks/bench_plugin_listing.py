@@ -56,7 +56,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             install(Path(folder), plugins)
             seconds = [listed_in(Path(folder)) for _ in range(asked.repeats + 1)][1:]
-        print(f"{plugins:4d} plugins: {statistics.median(seconds):.2f} s (least {min(seconds):.2f})")
+        shown = " ".join(f"{value:.2f}" for value in seconds)
+        print(f"{plugins:4d} plugins: median {statistics.median(seconds):.2f} s   repeats: {shown}")
 
 
 if __name__ == "__main__":

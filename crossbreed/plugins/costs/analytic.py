@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from crossbreed.core.contracts.capabilities import Execution, SiteKind
@@ -18,10 +20,10 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.router import RouterBuild
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, Block, Router, Stage, Sublayer
-from crossbreed.core.ledger import Ledger, Part, Phase, Shape, Work
+from crossbreed.core.ledger import Ledger, Phase, Shape, Work
 from crossbreed.plugins.costs.bill import (
-    PHASES,
     Bill,
+    Mode,
     PerPhase,
     Place,
     Rates,
@@ -30,6 +32,7 @@ from crossbreed.plugins.costs.bill import (
     check_shares,
     check_sites,
     ends,
+    mixer_bill,
     norm_kept,
     norms,
     router_bill,
@@ -38,15 +41,11 @@ from crossbreed.plugins.costs.bill import (
 )
 from crossbreed.plugins.costs.training_memory import block_kept, training_peak
 
+BLOCK = itemgetter("sublayers", "gate", "norm", "arrangement", "output_scale")
+"""Of a block's fields, at once: a model of pydantic answers for each much slower than its dictionary."""
+
 MEMO_LIMIT = 100_000
 """Remembered parts; a search that fills the memo starts it over."""
-
-
-class Mode(NamedTuple):
-    """The share of tokens per reader, in training (where a gradient computes all readers) and otherwise."""
-
-    train: Shares
-    own: Shares
 
 
 class Runs(NamedTuple):
@@ -96,6 +95,7 @@ class Analytic(CostModel):
         # Genes never change, so one seen before is known by itself; it is held so that its id stays its own.
         self._known: dict[int, int] = {}
         self._held: list[Any] = []
+        self._same: dict[Any, Bill] = {}
 
     def estimate(
         self,
@@ -110,8 +110,8 @@ class Analytic(CostModel):
         ConfigError for unknown plugins, for readers without a mode router, and for ``rates`` that name no site or do not
         sum to 1.
         """
-        if len(self._memo) + len(self._held) > MEMO_LIMIT:
-            for remembered in (self._memo, self._numbers, self._known, self._held):
+        if len(self._memo) + len(self._held) + len(self._same) > MEMO_LIMIT:
+            for remembered in (self._memo, self._numbers, self._known, self._held, self._same):
                 remembered.clear()
         place = Place(architecture.d_model, architecture.vocab, shape.tokens, shape.dtype)
         mode, placed = self._mode(architecture, place, rates)
@@ -121,10 +121,11 @@ class Analytic(CostModel):
         named = {site + name: r for site, part in placed if part.rates for name, r in part.rates.items()}
         if rates is not None:
             check_sites(rates, named)
+        sites, parts = zip(*placed, strict=True)
         # Equal blocks have one bill: it is added up once, so many times.
-        numbers = [id(part) for _, part in placed]
-        distinct = dict(zip(numbers, [part for _, part in placed], strict=True))
-        bill = total([(n, distinct[number]) for number, n in Counter(numbers).items()])
+        numbers = list(map(id, parts))
+        times = Counter(numbers)
+        bill = total([(times[n], part) for n, part in dict(zip(numbers, parts, strict=True)).items()])
         embeddings = place.vocab * place.d_model * (1 if architecture.tie_embeddings else 2)
         weight_bytes = float(bill.parameters * shape.dtype_bytes)
         return Ledger(
@@ -150,7 +151,7 @@ class Analytic(CostModel):
             decode_traffic_bytes_per_token=bill.traffic_bytes,
             rates=named,
             realised=rates is not None,
-            sections=tuple([(site, part.lines) for site, part in placed]),
+            sections=tuple(zip(sites, [part.lines for part in parts], strict=True)),
         )
 
     def _stage(
@@ -161,15 +162,27 @@ class Analytic(CostModel):
         at = At(runs, alive, soft, mode, place)
         around = self._number(at)
         if stage.entry_norm:
-            kept = norm_kept(place.d_model, place.shape("train"))
+            kept = norm_kept(place.d_model, place.training())
             placed.append((f"{index}", norms(".entry_norm", place.d_model, 1, 1, kept, place)))
-        for b, block in enumerate(stage.blocks):
-            site, depths = f"{index}.{b}", runs.of_block[b]
-            gate = None if block.gate is None else self._gate(block.gate, site, depths, place, rates)
-            key = (self._block_number(block), depths, around, None if gate is None else gate.shares)
-            bill = self._memo.get(key)
+        for site, block, depths in zip(
+            _sites(index, len(stage.blocks)), stage.blocks, runs.of_block, strict=True
+        ):
+            sublayers, router, norm, arrangement, scale = BLOCK(vars(block))
+            gate = decides = None
+            if router is not None:
+                gate = self._gate(router, site, depths, place, rates)
+                decides = router.name, repr(router.params), gate.shares
+            # What a bill depends on; sublayers are looked up as the objects they are, then by content.
+            same = around, depths, norm, arrangement, scale is None, decides, *map(id, sublayers)
+            bill = self._same.get(same)
             if bill is None:
-                bill = self._memo[key] = self._block(block, site, depths, at, around, gate)
+                numbers = tuple(map(self._sublayer_number, sublayers))
+                equal = *same[:6], *numbers
+                bill = self._memo.get(equal)
+                if bill is None:
+                    bill = self._block(block, numbers, site, depths, at, around, gate)
+                    self._memo[equal] = bill
+                self._same[same] = bill
             placed.append((site, bill))
         return placed
 
@@ -180,9 +193,16 @@ class Analytic(CostModel):
         return Gate(tuple(share(rates, f"{site}.{d}.gate", routed.nominal) for d in depths), routed)
 
     def _block(
-        self, block: Block, site: str, depths: tuple[int, ...], at: At, around: int, gate: Gate | None
+        self,
+        block: Block,
+        numbers: tuple[int, ...],
+        site: str,
+        depths: tuple[int, ...],
+        at: At,
+        around: int,
+        gate: Gate | None,
     ) -> Bill:
-        """All runs of one block, at the given depths: its gate, mixers, norms and output scale."""
+        """All runs of one block, at the given depths: its gate, mixers (with their numbers), norms and output scale."""
         place, sets, count = at.place, at.runs.sets, len(block.sublayers)
         reached = [at.alive[depth] for depth in depths]
         bills: list[Bill] = []
@@ -192,8 +212,8 @@ class Analytic(CostModel):
             bills.append(router_bill(".gate", block.gate.name, costs, reached, sets, shares, place))
             reached = [_after(tokens, s[1], training) for tokens, s in zip(reached, gate.shares, strict=True)]
         gated = None if gate is None else (gate.shares, gate.routed.training)
-        for i, sublayer in enumerate(block.sublayers):
-            key = (self._sublayer_number(sublayer), i, depths, around, gated)
+        for i, (sublayer, number) in enumerate(zip(block.sublayers, numbers, strict=True)):
+            key = number, i, depths, around, gated
             bill = self._memo.get(key)
             if bill is None:
                 bill = self._memo[key] = self._sublayer(sublayer, f".{i}", site, reached, at)
@@ -202,9 +222,14 @@ class Analytic(CostModel):
         vectors = count * ((block.norm != "none") + output_norms) + (block.output_scale is not None)
         soft = at.soft or (gate is not None and gate.routed.gradient)
         if vectors or soft:
-            kept = block_kept(block, output_norms, soft, place.d_model, place.shape("train"))
-            bills.append(norms(".norms", vectors * place.d_model, len(depths), sets, kept, place))
-        return total((1, bill) for bill in bills)
+            form = around, len(depths), count, block.norm, block.arrangement, block.output_scale is None, soft
+            found = self._memo.get(("norms", form))
+            if found is None:
+                kept = block_kept(block, output_norms, soft, place.d_model, place.training())
+                found = norms(".norms", vectors * place.d_model, len(depths), sets, kept, place)
+                self._memo["norms", form] = found
+            bills.append(found)
+        return total([(1, bill) for bill in bills])
 
     def _sublayer(
         self, sublayer: Sublayer, name: str, block_site: str, reached: list[Triple], at: At
@@ -212,52 +237,7 @@ class Analytic(CostModel):
         """One mixer over all its runs; ``reached`` is the share of tokens that read at each run, per phase."""
         costs, execution = self._mixer(sublayer, at.runs.depths, at.place)
         mode = self._modes(sublayer, block_site + name, len(costs[0].reads), at.mode)
-        count, sets, cost = len(reached), at.runs.sets, costs[2]
-        flops, executed = [0.0] * 3, [0.0] * 3
-        kept = weights = state_traffic = 0.0
-        narrow = at.place.shape("decode").dtype_bytes
-        for p, phase in enumerate(PHASES):
-            # Every run is written in full; reads are paid by those who read, or by all where nothing is skipped.
-            tokens = sum([r[p] for r in reached]) if execution[phase] == "sparse" else float(count)
-            paid = [(costs[p].write, float(count))]
-            if execution[phase] == "sparse":
-                shares = mode.train if phase == "train" else mode.own
-                paid += [(read, tokens * s) for read, s in zip(costs[p].reads, shares, strict=True)]
-            else:
-                paid += [(read, tokens) for read in costs[p].reads]
-            for work, rate in paid:
-                if phase == "train":
-                    flops[p] += work.training * rate
-                    executed[p] += work.executed_training * rate
-                    kept += work.kept_bytes * rate
-                else:
-                    flops[p] += work.forward * rate
-                    executed[p] += work.executed_forward * rate
-                if phase == "decode":
-                    weights += work.weights * rate
-                    state_traffic += work.state_traffic_bytes * rate
-        decoded = sum(r[2] for r in reached)
-        line = Part(
-            name,
-            sublayer.mixer,
-            tuple(decoded / count * s for s in mode.own),
-            cost.parameters * sets,
-            cost.active_parameters * sets,
-            cost.parameters * count,
-            flops[0],
-            flops[1],
-            flops[2],
-            executed[0],
-            executed[1],
-            executed[2],
-            weights * narrow + state_traffic,
-            kept,
-            cost.state_bytes * count,
-            cost.small_parameters * sets,
-            state_traffic,
-            count,
-        )
-        return Bill.of(line, cost.scratch_bytes * count, cast_weights=line.weight_reads)
+        return mixer_bill(name, sublayer.mixer, costs, execution, reached, at.runs.sets, mode, at.place)
 
     def _modes(self, sublayer: Sublayer, site: str, readers: int, mode: Mode | None) -> Mode:
         if readers == 1:
@@ -321,8 +301,13 @@ class Analytic(CostModel):
         if runs is None:
             config = self.parts.config("depth", depth.name, depth.params)
             plan = self.parts.factory("depth", depth.name)(config).plan(depth.repeats, len(stage.blocks))
-            of_block = tuple(tuple(s.depth for s in plan if s.block == b) for b in range(len(stage.blocks)))
-            runs = Runs(1 + max(s.depth for s in plan), 1 + max(s.weights for s in plan), of_block)
+            of_block: list[list[int]] = [[] for _ in stage.blocks]
+            for step in plan:
+                of_block[step.block].append(step.depth)
+            depths, sets = (
+                1 + max(numbers) for numbers in zip(*((s.depth, s.weights) for s in plan), strict=True)
+            )
+            runs = Runs(depths, sets, tuple(map(tuple, of_block)))
             self._memo[key] = runs
         return runs  # type: ignore[no-any-return]
 
@@ -339,7 +324,9 @@ class Analytic(CostModel):
                 kind = self._memo["class", name] = self.parts.factory("mixer", name).cost, execution
             cost, execution = kind
             config = self.parts.config("mixer", name, sublayer.params)
-            costs = tuple(cost(config, place.d_model, place.shape(p), depths, self.parts) for p in PHASES)
+            costs = tuple(
+                [cost(config, place.d_model, shape, depths, self.parts) for shape in place.shapes()]
+            )
             found = self._memo[key] = costs, execution
         return found  # type: ignore[no-any-return]
 
@@ -355,7 +342,7 @@ class Analytic(CostModel):
             config = self.parts.config("router", router.name, router.params)
             cls = self.parts.factory("router", router.name)
             build = RouterBuild(site, kind, place.d_model, place.vocab, choices)
-            costs = tuple(cls.cost(config, build, place.shape(p)) for p in PHASES)
+            costs = tuple([cls.cost(config, build, shape) for shape in place.shapes()])
             nominal = tuple(float(r) for r in cls.rates(config, kind, choices))
             check_shares(f"nominal rates of router {router.name!r} at {site!r}", nominal, choices)
             gradient = self.parts.descriptor("router", router.name).capabilities.gradient
@@ -376,15 +363,6 @@ class Analytic(CostModel):
         """A small number for hashable content: equal content, equal number."""
         return self._numbers.setdefault(content, len(self._numbers))
 
-    def _block_number(self, block: Block) -> int:
-        """The number of what a block's bill depends on."""
-        known, gate = self._known, block.gate
-        sublayers = [known.get(id(s)) for s in block.sublayers]
-        if None in sublayers:
-            sublayers = [self._sublayer_number(s) for s in block.sublayers]
-        own = None if gate is None else (gate.name, repr(gate.params))
-        return self._number((block.norm, block.arrangement, block.output_scale is None, own, *sublayers))
-
     def _sublayer_number(self, sublayer: Sublayer) -> int:
         """The same of a mixer and its settings, known by the gene itself once it was seen."""
         known = self._known.get(id(sublayer))
@@ -392,6 +370,12 @@ class Analytic(CostModel):
             self._held.append(sublayer)
             known = self._known[id(sublayer)] = self._number((sublayer.mixer, repr(sublayer.params)))
         return known
+
+
+@lru_cache(maxsize=1024)
+def _sites(stage: int, blocks: int) -> tuple[str, ...]:
+    """The sites of a stage's blocks."""
+    return tuple(f"{stage}.{block}" for block in range(blocks))
 
 
 def _after(tokens: Triple, rate: float, training: Shares | None) -> Triple:

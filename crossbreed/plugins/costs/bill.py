@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from crossbreed.core.contracts.capabilities import Execution
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.genome import Architecture
-from crossbreed.core.ledger import Cost, Part, Phase, Shape, Work
+from crossbreed.core.ledger import DTYPE_BYTES, Cost, Part, Phase, Shape, Work
 
 PHASES: tuple[Phase, Phase, Phase] = ("train", "prefill", "decode")
 
@@ -52,6 +54,13 @@ class Bill(NamedTuple):
         )  # fmt: skip
 
 
+class Mode(NamedTuple):
+    """The share of tokens per reader, in training (where a gradient computes all readers) and otherwise."""
+
+    train: Shares
+    own: Shares
+
+
 class Place(NamedTuple):
     """What a genome's parts are costed at."""
 
@@ -60,8 +69,22 @@ class Place(NamedTuple):
     tokens: int
     dtype: str
 
-    def shape(self, phase: Phase) -> Shape:
-        return Shape(1, self.tokens, self.dtype, phase)
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """One sequence, in each of ``PHASES``."""
+        return _shapes(self.tokens, self.dtype)
+
+    def training(self) -> Shape:
+        return _shapes(self.tokens, self.dtype)[0]
+
+    @property
+    def dtype_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+
+@lru_cache(maxsize=256)
+def _shapes(tokens: int, dtype: str) -> tuple[Shape, Shape, Shape]:
+    train, prefill, decode = (Shape(1, tokens, dtype, phase) for phase in PHASES)
+    return train, prefill, decode
 
 
 def pick(work: Work, phase: Phase) -> tuple[float, float]:
@@ -77,7 +100,7 @@ def ends(architecture: Architecture, place: Place) -> Bill:
     Kept for the backward pass: the token's id, the final norm's input and its size, and the gradient that the loss
     computes in its forward pass.
     """
-    D, shape = place.d_model, place.shape("train")
+    D, shape = place.d_model, place.training()
     matrix, norm = place.vocab * D, D if architecture.final_norm else 0
     head = norm + (0 if architecture.tie_embeddings else matrix)
     wide, narrow = shape.wide_bytes, shape.dtype_bytes
@@ -95,7 +118,7 @@ def ends(architecture: Architecture, place: Place) -> Bill:
 def norms(site: str, parameters: int, runs: int, sets: int, kept_bytes: float, place: Place) -> Bill:
     """Gains and scales: parameters of all weight sets, and element-wise work that does not count."""
     stored, reads = parameters * sets, parameters * runs
-    traffic = float(reads * place.shape("decode").dtype_bytes)
+    traffic = float(reads * place.dtype_bytes)
     line = Part(
         site, "norms", (1.0,), stored, stored, reads,
         decode_traffic_bytes_per_token=traffic, kept_bytes_per_token=kept_bytes * runs, small_parameters=stored, runs=runs,
@@ -120,7 +143,7 @@ def router_bill(
     """A router's decisions: charged to the tokens asked (per depth and phase), executed for all tokens of the piece."""
     work = [pick(cost.write, phase) for cost, phase in zip(costs, PHASES, strict=True)]
     train, prefill, decode = (work[p][0] * sum(a[p] for a in asked) for p in range(3))
-    count, narrow = len(asked), place.shape("decode").dtype_bytes
+    count, narrow = len(asked), place.dtype_bytes
     mean = tuple(sum(column) / len(shares) for column in zip(*shares.values(), strict=True))
     write = costs[2].write
     line = Part(
@@ -143,6 +166,67 @@ def router_bill(
         runs=count,
     )
     return Bill.of(line, rates=shares)
+
+
+def mixer_bill(
+    site: str,
+    name: str,
+    costs: PerPhase,
+    execution: Mapping[Phase, Execution],
+    reached: list[Triple],
+    sets: int,
+    mode: Mode,
+    place: Place,
+) -> Bill:
+    """A mixer over all its runs; ``reached`` is the share of tokens that read at each run, per phase."""
+    count, cost = len(reached), costs[2]
+    paid = []
+    for p, phase in enumerate(PHASES):
+        # Every run is written in full; reads are paid by those who read, or by all where nothing is skipped.
+        due, reads = [(costs[p].write, float(count))], costs[p].reads
+        if execution[phase] == "sparse":
+            tokens, shares = sum([r[p] for r in reached]), mode.train if phase == "train" else mode.own
+            due += [(read, tokens * s) for read, s in zip(reads, shares, strict=True)]
+        else:
+            due += [(read, float(count)) for read in reads]
+        paid.append(due)
+    trained = prefilled = decoded = 0.0
+    executed_trained = executed_prefilled = executed_decoded = 0.0
+    kept = weights = state_traffic = 0.0
+    for work, rate in paid[0]:
+        trained += work.training * rate
+        executed_trained += work.executed_training * rate
+        kept += work.kept_bytes * rate
+    for work, rate in paid[1]:
+        prefilled += work.forward * rate
+        executed_prefilled += work.executed_forward * rate
+    for work, rate in paid[2]:
+        decoded += work.forward * rate
+        executed_decoded += work.executed_forward * rate
+        weights += work.weights * rate
+        state_traffic += work.state_traffic_bytes * rate
+    read = sum([r[2] for r in reached]) / count
+    line = Part(
+        site,
+        name,
+        tuple([read * s for s in mode.own]),
+        cost.parameters * sets,
+        cost.active_parameters * sets,
+        cost.parameters * count,
+        trained,
+        prefilled,
+        decoded,
+        executed_trained,
+        executed_prefilled,
+        executed_decoded,
+        weights * place.dtype_bytes + state_traffic,
+        kept,
+        cost.state_bytes * count,
+        cost.small_parameters * sets,
+        state_traffic,
+        count,
+    )
+    return Bill.of(line, cost.scratch_bytes * count, cast_weights=line.weight_reads)
 
 
 def total(bills: Iterable[tuple[int, Bill]]) -> Bill:

@@ -140,3 +140,20 @@ def test_the_ledger_is_that_of_many_models(wanted: dict) -> None:
         prove(genome, tokens)
 
     drawn()
+
+
+@examples(10)
+@given(st.lists(genomes(REGISTRY), min_size=2, max_size=3))
+def test_a_model_that_has_seen_other_genomes_answers_to_the_last_bit_as_a_new_one(found: list) -> None:
+    """Genes are looked up as the objects they are and by content, so each genome comes twice: as it is, and read anew."""
+    used = REGISTRY.factory("cost", "analytic")(None, REGISTRY)
+    again = [Architecture.model_validate(genome.model_dump(mode="json")) for genome in found]
+    for genome in [*found, *again, *found]:
+        for shape in (Shape(2, 65), Shape(1, 17, "bfloat16")):
+            new = REGISTRY.factory("cost", "analytic")(None, REGISTRY)
+            ledger = used.estimate(genome, shape)
+            assert repr(ledger) == repr(new.estimate(genome, shape))
+            even = {site: (1 / len(shares),) * len(shares) for site, shares in ledger.rates.items()}
+            assert repr(used.estimate(genome, shape, rates=even)) == repr(
+                new.estimate(genome, shape, rates=even)
+            )
