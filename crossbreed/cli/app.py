@@ -20,6 +20,7 @@ from crossbreed.cli.init import init
 from crossbreed.cli.match import match
 from crossbreed.cli.new import new
 from crossbreed.cli.options import Commands, examples
+from crossbreed.cli.orders import pause, resume, stop
 from crossbreed.cli.plugins import plugins
 from crossbreed.cli.presets import presets
 from crossbreed.cli.routers import routers
@@ -141,5 +142,14 @@ study.command(
 study.command(
     "genes", epilog=examples("crossbreed study genes first", "crossbreed study genes first --json")
 )(gene_effects)
+study.command(
+    "pause", epilog=examples("crossbreed study pause first", "crossbreed study pause first --db results.db")
+)(pause)
+study.command(
+    "resume", epilog=examples("crossbreed study resume first", "crossbreed study resume first --json")
+)(resume)
+study.command(
+    "stop", epilog=examples("crossbreed study stop first", "crossbreed study stop first --wait 120")
+)(stop)
 app.add_typer(tasks)
 app.add_typer(study)

@@ -125,7 +125,9 @@ def drive(
             _interrupted(again)
     if outcome.end == "interrupted":
         _interrupted(again)
-    if outcome.end == "out_of_time":
+    if outcome.end == "stopped":
+        log.print(f"Stopped by an order; everything reported is stored. To go on: {again}", markup=False)
+    elif outcome.end == "out_of_time":
         log.print(f"Time is up. To go on: {again}", markup=False, soft_wrap=True)
     else:
         # The reference meets its own budget by definition; what counts is whether anything proposed does.

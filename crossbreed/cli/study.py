@@ -43,7 +43,7 @@ def list_studies(
             item["created_at"][:16].replace("T", " "),
             str(sum(item["trials"].values())),
             ", ".join(f"{count} {state}" for state, count in item["trials"].items()),
-            "-" if driver is None else escape(f"process {driver['pid']} on {driver['host']}"),
+            "-" if driver is None else escape(_driver_words(driver)),
         )
     data_console().print(listed)
 
@@ -93,6 +93,8 @@ def show_study(
 
 def summary(repository: Repository, row: StudyRow) -> dict[str, Any]:
     """A study in a few words, as plain data."""
+    from crossbreed.core.search import orders
+
     driver = repository.driver(row.id)
     states = Counter(trial.state for trial in repository.trials(row.id))
     return {
@@ -100,5 +102,16 @@ def summary(repository: Repository, row: StudyRow) -> dict[str, Any]:
         "task": row.spec.get("task", {}).get("name", ""),
         "created_at": row.created_at.isoformat(),
         "trials": dict(sorted(states.items())),
-        "driver": None if driver is None else {"host": driver.driver.host, "pid": driver.driver.pid},
+        "driver": None
+        if driver is None
+        else {
+            "host": driver.driver.host,
+            "pid": driver.driver.pid,
+            "paused": orders.paused(repository, row.id, driver),
+        },
     }
+
+
+def _driver_words(driver: dict[str, Any]) -> str:
+    words = f"process {driver['pid']} on {driver['host']}"
+    return f"{words} (paused)" if driver["paused"] else words

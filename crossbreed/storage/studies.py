@@ -92,11 +92,13 @@ class Studies:
             rows = session.scalars(select(table).where(table.study_id == study_id).order_by(table.id))
             return [PluginText(r.path, r.sha256, r.text) for r in rows]
 
-    def add_event(self, study_id: int, kind: str, payload: Mapping[str, Any] | None = None) -> None:
+    def add_event(self, study_id: int, kind: str, payload: Mapping[str, Any] | None = None) -> int:
+        """Note that something happened now; returns the event's id."""
         with self.database.writing() as session:
-            session.add(
-                schema.Event(study_id=study_id, at=now(), kind=kind, payload=plain.plain(payload or {}))
-            )
+            event = schema.Event(study_id=study_id, at=now(), kind=kind, payload=plain.plain(payload or {}))
+            session.add(event)
+            session.flush()
+            return event.id
 
     def first_event(self, study_id: int, kind: str) -> EventRow | None:
         """The oldest event of a kind, or None."""
@@ -106,6 +108,14 @@ class Studies:
         )
         with self.database.reading() as session:
             found = session.scalars(query).first()
+            return None if found is None else EventRow(found.id, found.at, found.kind, found.payload)
+
+    def last_event(self, study_id: int, kind: str, *, after: int = 0) -> EventRow | None:
+        """The newest event of a kind with an id above ``after``, or None."""
+        table = schema.Event
+        query = select(table).where(table.study_id == study_id, table.kind == kind, table.id > after)
+        with self.database.reading() as session:
+            found = session.scalars(query.order_by(table.id.desc()).limit(1)).first()
             return None if found is None else EventRow(found.id, found.at, found.kind, found.payload)
 
     def events(self, study_id: int, after: int = 0, limit: int = 1000) -> list[EventRow]:

@@ -23,6 +23,7 @@ from crossbreed.core.search.hold import Hold
 from crossbreed.core.search.intake import Intake
 from crossbreed.core.search.interrupts import orderly
 from crossbreed.core.search.jobs import Jobs
+from crossbreed.core.search.orders import Order, Orders
 from crossbreed.core.search.progress import Activity, Progress
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Driver as Process
@@ -32,7 +33,7 @@ POLL_S = 0.25
 """Longest wait for reports; also how fast a stop is noticed between reports."""
 PROGRESS_S = 0.5
 
-End = Literal["done", "interrupted", "out_of_time"]
+End = Literal["done", "interrupted", "stopped", "out_of_time"]
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,25 @@ class Driver:
             self._show,
         )
         self._profiling = False
-        self._stopping = False
+        self._stopping = self._paused = self._ordered = False
         self._shown_at = 0.0
 
     def request_stop(self) -> None:
         """Submit nothing more and let workers stop at their next step with a checkpoint. Safe in a signal handler."""
         self._stopping = True
         self.jobs.stop()
+
+    def obey(self, order: Order) -> None:
+        """Do what another process asked for: a pause leaves a checkpoint of every run, and the study held. Any thread."""
+        if order == "stop":
+            self._ordered = True
+            self.request_stop()
+            return
+        self._paused = order == "pause"
+        if self._paused:
+            self.jobs.stop()
+        elif not self._stopping:
+            self.jobs.resume()
 
     def run(self) -> End:
         """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over.
@@ -93,7 +106,10 @@ class Driver:
             self.repository, self.study_id, self.file.name, self.jobs.leases, self.request_stop
         ) as hold:
             try:
-                with orderly(self.request_stop, lambda: self._stopping):
+                with (
+                    orderly(self.request_stop, lambda: self._stopping),
+                    Orders(self.repository, self.study_id, self.obey),
+                ):
                     self._take_up()
                     self.jobs.start(self._start_executor)
                     return self._loop(hold)
@@ -120,7 +136,10 @@ class Driver:
                 if not self.jobs.running:
                     if hold.fault is not None:
                         raise hold.fault
-                    return "interrupted"
+                    return "stopped" if self._ordered else "interrupted"
+            elif self._paused:
+                if not self.jobs.running:
+                    time.sleep(POLL_S)
             elif not self._fill() and not self.jobs.running:
                 return "out_of_time" if self._out_of_time and self._work_left() else "done"
             self.jobs.work(POLL_S)
@@ -205,7 +224,15 @@ class Driver:
         named = sum(row.origin == "named" for row in self.board.rows)
         proposed, limit = named + self.board.proposed(), self.search.trial_limit() + named
         if activity is None:
-            activity = "stopping" if self._stopping else "profiling" if self._profiling else "training"
+            activity = (
+                "stopping"
+                if self._stopping
+                else "paused"
+                if self._paused
+                else "profiling"
+                if self._profiling
+                else "training"
+            )
         return Progress(
             activity=activity,
             states=states,

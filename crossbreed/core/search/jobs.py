@@ -66,6 +66,11 @@ class Jobs:
         if self.executor is not None:
             self.executor.stop()
 
+    def resume(self) -> None:
+        """Let workers take jobs again."""
+        if self.executor is not None:
+            self.executor.resume()
+
     def shutdown(self) -> None:
         if self.executor is not None:
             self.executor.shutdown()

@@ -11,7 +11,7 @@ from typing import Literal
 from crossbreed.core.lab.records import Curve, Record, Started, Waiting
 from crossbreed.core.search.candidates import Candidate
 
-Activity = Literal["training", "profiling", "stopping", "finished", "stopped"]
+Activity = Literal["training", "profiling", "paused", "stopping", "finished", "stopped"]
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ TASK_DATA = "task_data"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session of a search ended: the study is ``done``, was ``interrupted``, or ran ``out_of_time``."""
+    """How a session of a search ended: the study is ``done``, was ``interrupted`` or ``stopped`` by another process, or ran ``out_of_time``."""
 
     end: End
     candidates: tuple[Candidate, ...]

@@ -170,6 +170,9 @@ class Scripted:
     def stop(self) -> None:
         self.stopped = True
 
+    def resume(self) -> None:
+        self.stopped = False
+
     def shutdown(self) -> None:
         self.ended = True
 

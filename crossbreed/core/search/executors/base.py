@@ -73,6 +73,10 @@ class Executor(Protocol):
         """Ask every running job to stop at its next step, leaving a checkpoint. Safe in a signal handler."""
         ...
 
+    def resume(self) -> None:
+        """Take jobs again after ``stop``."""
+        ...
+
     def shutdown(self) -> None:
         """End now: no worker of this executor is alive afterwards."""
         ...

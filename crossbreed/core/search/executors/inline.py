@@ -15,7 +15,7 @@ _log = logging.getLogger("crossbreed.search")
 class InlineExecutor:
     """Runs the submitted job inside ``work``; its records are delivered as they come, so nothing needs a spool.
 
-    A stop is for good: jobs submitted after it end at their first step.
+    Jobs submitted after a stop end at their first step, until ``resume``.
     """
 
     slots = 1
@@ -56,6 +56,9 @@ class InlineExecutor:
 
     def stop(self) -> None:
         self._stopping = True
+
+    def resume(self) -> None:
+        self._stopping = False
 
     def shutdown(self) -> None:
         self._stopping = True

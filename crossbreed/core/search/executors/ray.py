@@ -129,6 +129,9 @@ class RayExecutor:
         # Ray is not to be entered from a signal handler; ``work`` passes it on within its timeout.
         self._stopping = True
 
+    def resume(self) -> None:
+        self._stopping = False
+
     def shutdown(self) -> None:
         if not ray.is_initialized():
             return
