@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from crossbreed import __version__
+from crossbreed.cli.archives import export_study, import_study
 from crossbreed.cli.check import check
 from crossbreed.cli.compare import compare
 from crossbreed.cli.comparisons import compare_stored, gene_effects
@@ -151,5 +152,18 @@ study.command(
 study.command(
     "stop", epilog=examples("crossbreed study stop first", "crossbreed study stop first --wait 120")
 )(stop)
+study.command(
+    "export",
+    epilog=examples(
+        "crossbreed study export first first.zip", "crossbreed study export first backups --files"
+    ),
+)(export_study)
+study.command(
+    "import",
+    epilog=examples(
+        "crossbreed study import first.zip",
+        "crossbreed study import first.zip --db postgresql://me@host/results",
+    ),
+)(import_study)
 app.add_typer(tasks)
 app.add_typer(study)

@@ -32,6 +32,14 @@ def locked_study(session: Session, study_id: int) -> schema.Study:
     return study
 
 
+def check_name(name: str) -> None:
+    """Raise ConfigError for what cannot be a study's name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"study name {name!r} breaks the rule: a letter or digit, then up to 99 letters, digits, '.', '_', '-'."
+        )
+
+
 class Studies:
     """The part of the repository about studies."""
 
@@ -39,10 +47,7 @@ class Studies:
 
     def create_study(self, name: str, spec: Mapping[str, Any]) -> StudyRow:
         """Add a study; ``spec`` is its study file as data. Raises ConfigError for a bad or taken name."""
-        if not _NAME.fullmatch(name):
-            raise ConfigError(
-                f"study name {name!r} breaks the rule: a letter or digit, then up to 99 letters, digits, '.', '_', '-'."
-            )
+        check_name(name)
         with self.database.writing() as session:
             row = {"name": name, "spec": plain.plain(spec), "created_at": now()}
             if not insert_missing(session, schema.Study, row, ["name"]):
