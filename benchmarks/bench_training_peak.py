@@ -88,7 +88,7 @@ def main() -> None:
         sys.exit("no CUDA device is visible; this script measures CUDA's allocator")
     registry = Host.load(third_party=False)
     shape = Shape(arguments.batch, arguments.tokens, arguments.dtype)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in arguments.preset:
         try:
             rows.append(measure(registry, name, shape))
@@ -103,16 +103,20 @@ def main() -> None:
             f"{row['relative_error']:+.1%}; kept {row['predicted_kept_bytes'] / gib:7.2f} of {row['after_forward_bytes'] / gib:7.2f}",
             flush=True,
         )
+        if arguments.out is not None:
+            # After each, so that a run that is cut short leaves what it measured.
+            arguments.out.write_text(json.dumps(_record(shape, rows), indent=2) + "\n")
     within = sum(abs(row["relative_error"]) <= AIM for row in rows)
     print(f"{within} of {len(rows)} within {AIM:.0%}")
-    record = {
+
+
+def _record(shape: Shape, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "shape": {"batch": shape.batch, "tokens": shape.tokens, "dtype": shape.dtype},
         "rows": rows,
     }
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
