@@ -41,7 +41,8 @@ def certificate_table(certificate: Certificate, title: str = "") -> Table:
 def verdict(certificate: Certificate) -> str:
     """One line under a certificate, in console markup."""
     dimensions = ", ".join(f"{name}={value}" for name, value in certificate.dimensions.items())
-    moved = f"found by {certificate.path.replace('_', ' ')}; {certificate.rates} rates"
+    how = "as given" if certificate.path == "given" else f"found by {certificate.path.replace('_', ' ')}"
+    moved = f"{how}; {certificate.rates} rates"
     if certificate.feasible:
         moved += f"; {dimensions}" if dimensions else ""
         return f"[green]feasible[/] ({escape(moved)})"

@@ -330,7 +330,7 @@ def _sentence(cls: type[BaseModel], where: str, item: Any) -> str:
         hint = nearest(str(item["loc"][-1]), known) or (
             f"; known: {', '.join(sorted(known))}" if known else ""
         )
-        return f"{where}: unknown key {path!r}{hint}."
+        return f"{where}: unknown key {path!r}{hint}{'' if hint.endswith('?') else '.'}"
     value = item.get("input")
     shown = (
         f", got {value!r}"
@@ -338,7 +338,7 @@ def _sentence(cls: type[BaseModel], where: str, item: Any) -> str:
         else ""
     )
     message = item["msg"].removeprefix("Value error, ").removesuffix(".")
-    if message.endswith(shown.removeprefix(", ")):
+    if message.endswith(shown.removeprefix(", ")) or (isinstance(value, str) and repr(value) in message):
         shown = ""
     return f"{where}: {path + ': ' if path else ''}{message}{shown}."
 

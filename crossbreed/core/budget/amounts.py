@@ -24,11 +24,12 @@ WRITTEN = re.compile(
 def read_amount(quantity: str, value: Any) -> float:
     """A reference value from a number or from text such as ``"180M"``, ``"1.1 GFLOPs"`` or ``"512 MiB"``.
 
-    Raises ValueError with the units of the quantity for any other unit, and for a value that is not finite and above 0.
+    Raises ValueError with the units of the quantity for any other unit, and for a value that is not finite or below 1: no
+    quantity of an architecture is a part of a byte, weight or FLOP.
     """
     units = _units(quantity)
     rule = (
-        f"reference value of {quantity!r} must be a finite number above 0, got {value!r}; "
+        f"reference value of {quantity!r} must be a finite number of at least 1, got {value!r}; "
         f"units it takes: none, {', '.join(u for u in units if u)}"
     )
     if isinstance(value, str):
@@ -45,7 +46,7 @@ def read_amount(quantity: str, value: Any) -> float:
         number = float(value)
     else:
         raise ValueError(rule)
-    if not (math.isfinite(number) and number > 0):
+    if not (math.isfinite(number) and number >= 1):
         raise ValueError(rule)
     return number
 

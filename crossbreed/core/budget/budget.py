@@ -55,14 +55,16 @@ class Budget(BaseModel):
     @classmethod
     def _tolerances(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            return data
+            raise ValueError(f"must map quantities to tolerances, as in 'parameters: 2%'; got {data!r}")
         return {name: _tolerance(name, value) for name, value in data.items()}
 
     @field_validator("values", mode="before")
     @classmethod
     def _amounts(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            return data
+            raise ValueError(
+                f"must map quantities to reference values, as in 'parameters: 180M'; got {data!r}"
+            )
         for name in data:
             if name not in QUANTITIES:
                 raise UnknownName("quantity", str(name), QUANTITIES)
@@ -88,6 +90,9 @@ class Budget(BaseModel):
         both = sorted(set(self.match) & set(self.cap))
         if both:
             raise ValueError(f"quantity {both[0]!r} is both matched and capped; choose one")
+        idle = sorted(set(self.values) - set(self.match) - set(self.cap))
+        if idle:
+            raise ValueError(f"values gives {idle[0]!r}, which the budget neither matches nor caps")
         return self
 
     @staticmethod
@@ -96,8 +101,14 @@ class Budget(BaseModel):
         return parse(Budget, data, where)
 
     def at_reference(self, ledger: Ledger) -> Budget:
-        """This budget with the values it lacks taken from a reference's ledger."""
+        """This budget with the values it lacks taken from a reference's ledger. Raises ConfigError for one that has none."""
         taken = {name: ledger.quantity(name) for name in self.quantities() if name not in self.values}
+        for name, value in taken.items():
+            if value < 1:
+                raise ConfigError(
+                    f"the budget's reference has a {name} of {value:g}, and nothing can be measured against that; leave "
+                    f"{name} out of the budget or give values.{name}."
+                )
         return Budget.read({**self.model_dump(), "values": {**self.values, **taken}}, "budget reference")
 
     def freeing(self, free: Any) -> Budget:

@@ -195,9 +195,17 @@ def _grid(found: _Candidate, span: Span | None) -> tuple[int, ...]:
     grid = sorted({v for v in legal if span.holds(v)} | inside)
     if not grid:
         raise ConfigError(
-            f"free dimension {found.name!r} has no legal value in its bounds {span.low}..{span.high}."
+            f"free dimension {found.name!r} has no legal value in its bounds {_written(span)}; "
+            f"legal are {_written(found.legal)}."
         )
     return tuple(grid)
+
+
+def _written(values: Span | Range) -> str:
+    if isinstance(values, Choices):
+        return ", ".join(map(str, values.values))
+    step = 1 if isinstance(values, Floats) else values.step
+    return f"{values.low}..{values.high}" + ("" if step == 1 else f":{step}")
 
 
 def _integers(name: str, legal: Range, span: Span) -> tuple[int, ...] | range:

@@ -11,6 +11,8 @@ STILL = 1e-9
 """Relative changes below this are rounding."""
 FAR = 20
 """A target this many times the value, or this small a part of it, looks like another unit."""
+HUGE = 1e12
+"""Factors from which only the magnitude is said."""
 LARGE = 0.1
 """Share of a quantity from which work that nothing moves is worth naming."""
 COARSE = 4
@@ -18,14 +20,15 @@ COARSE = 4
 
 
 def coarse(problem: Problem, point: Point) -> str:
-    """The dimensions whose smallest step takes a matched quantity across its whole tolerance and more."""
+    """The dimensions whose smallest step takes a matched quantity across its whole tolerance and more, and past its target."""
     here = problem.residuals(point)
     found = []
     for axis, dimension in enumerate(problem.layout.dimensions):
         there = [r for p in problem.neighbours(point, axis) if (r := problem.residuals(p)) is not None]
         for q, rule in enumerate(problem.rules):
             step = min((abs(r[q] - here[q]) for r in there), default=0.0) if here is not None else 0.0
-            if rule.two_sided and rule.tolerance and step > COARSE * rule.tolerance:
+            past = here is not None and step > abs(here[q])
+            if rule.two_sided and rule.tolerance and step > COARSE * rule.tolerance and past:
                 found.append(f"one step of {dimension.name} changes {rule.quantity} by {step:.1%}")
                 break
     return f" The grid is coarse there: {'; '.join(found)}." if found else ""
@@ -33,19 +36,23 @@ def coarse(problem: Problem, point: Point) -> str:
 
 def unit(problem: Problem, stuck: int) -> str:
     """The unit of a quantity whose target lies so far from the proposal that it may have been given in another one."""
-    start = problem.residuals(problem.start)
-    if start is None:
+    start = problem.costed(problem.start)
+    if start is None or not start.values[stuck]:
         return ""
-    quantity, factor = problem.rules[stuck].quantity, 1 / max(1 + start[stuck], STILL)
+    quantity, factor = problem.rules[stuck].quantity, problem.rules[stuck].target / start.values[stuck]
     if 1 / FAR < factor < FAR:
         return ""
-    times = f"{factor:,.0f} times" if factor > 1 else f"1/{1 / factor:,.0f} of"
+    times = f"{_round(factor)} times" if factor > 1 else f"1/{_round(1 / factor)} of"
     text = f" The target is {times} the proposal's value; budgets give {quantity} as {QUANTITIES[quantity]}"
     batch, tokens = problem.shape.batch, problem.shape.tokens
     for total, what in ((tokens, "one sequence"), (batch * tokens, "the whole batch")):
         if "per_token" in quantity and total >= FAR and total / 3 < factor < 3 * total:
             return f"{text}: a total over the {total:,} tokens of {what} must be divided by them."
     return f"{text}."
+
+
+def _round(factor: float) -> str:
+    return f"{factor:,.0f}" if factor < HUGE else f"{factor:.0e}"
 
 
 def fixed_parts(problem: Problem, point: Point, ledger: Ledger, stuck: int) -> str:
@@ -97,7 +104,7 @@ def requests(problem: Problem, point: Point, stuck: int, rises: bool, parts: Par
     for name in sorted(movable(parts)):
         # One at a time: what equals another setting follows it as long as it is not freed itself.
         freed = Problem(layout(architecture, parts, {name: None}), problem.budget, problem.cost_model)
-        here = freed.residuals(freed.start)
+        here = freed.costed(freed.start)
         new = [
             axis
             for axis, d in enumerate(freed.layout.dimensions)
@@ -106,7 +113,7 @@ def requests(problem: Problem, point: Point, stuck: int, rises: bool, parts: Par
         if here is None or not new:
             continue
         around = [p for axis in new for p in freed.neighbours(freed.start, axis)]
-        changes = [there[stuck] - here[stuck] for p in around if (there := freed.residuals(p)) is not None]
+        changes = [here.changes(there)[stuck] for p in around if (there := freed.costed(p)) is not None]
         if any((change if rises else -change) > STILL for change in changes):
             helpful.append(name)
     return f" Freeing {' or '.join(helpful)} would move it." if helpful else ""

@@ -19,6 +19,8 @@ FINEST = 1e-3
 """Scale of residuals whose tolerance is smaller than this, so that a tolerance of 0 can be searched."""
 REACH = 16
 """Grid steps within which a legal neighbour is looked for, where settings must divide one another."""
+NOTHING = 1e-9
+"""What a quantity of 0 counts as where it is divided by or a logarithm is taken; every other is at least a byte or so."""
 NOWHERE = (math.inf, math.inf, math.inf)
 
 
@@ -35,6 +37,21 @@ class Rule(NamedTuple):
         return (abs(residual) if self.two_sided else residual) - self.tolerance
 
 
+class Costed(NamedTuple):
+    """What a point costs: its quantities and their signed relative residuals, in the order of the problem's rules."""
+
+    values: tuple[float, ...]
+    residuals: tuple[float, ...]
+
+    def changes(self, other: Costed) -> tuple[float, ...]:
+        """Relative changes of the quantities from here to there, whatever their targets."""
+        pairs = zip(self.values, other.values, strict=True)
+        return tuple((there - here) / max(here, NOTHING) for here, there in pairs)
+
+    def logs(self) -> tuple[float, ...]:
+        return tuple(math.log(max(value, NOTHING)) for value in self.values)
+
+
 class Problem:
     """The points of a layout's grid against a budget. Remembers every point asked; deterministic."""
 
@@ -44,7 +61,7 @@ class Problem:
         self.grids = [d.grid for d in layout.dimensions]
         self.rules = [Rule(q, budget.target(q), t, True) for q, t in budget.match.items()]
         self.rules += [Rule(q, budget.target(q), t, False) for q, t in budget.cap.items()]
-        self._residuals: dict[Point, tuple[float, ...] | None] = {}
+        self._costed: dict[Point, Costed | None] = {}
         self._scores: dict[Point, Score] = {}
 
     @property
@@ -59,18 +76,25 @@ class Problem:
     def ledger(self, point: Point) -> Ledger:
         return self.cost_model.estimate(self.layout.at(point), self.shape)
 
-    def residuals(self, point: Point) -> tuple[float, ...] | None:
-        """Signed relative residuals in the order of ``rules``; None where dimensions legal alone are not legal together."""
-        if point not in self._residuals:
+    def costed(self, point: Point) -> Costed | None:
+        """What a point costs; None where dimensions legal alone are not legal together."""
+        if point not in self._costed:
             try:
                 ledger = self.ledger(point)
             except ConfigError:
-                self._residuals[point] = None
+                self._costed[point] = None
             else:
-                self._residuals[point] = tuple(
-                    (ledger.quantity(rule.quantity) - rule.target) / rule.target for rule in self.rules
+                values = tuple(ledger.quantity(rule.quantity) for rule in self.rules)
+                off = tuple(
+                    (v - rule.target) / rule.target for v, rule in zip(values, self.rules, strict=True)
                 )
-        return self._residuals[point]
+                self._costed[point] = Costed(values, off)
+        return self._costed[point]
+
+    def residuals(self, point: Point) -> tuple[float, ...] | None:
+        """Signed relative residuals in the order of ``rules``; None where ``costed`` is."""
+        found = self.costed(point)
+        return None if found is None else found.residuals
 
     def score(self, point: Point) -> Score:
         """Minimised in this order: how far outside tolerances, how far outside half of them, how far from the proposal.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from crossbreed.core.budget.hints import STILL, coarse, fixed_parts, requests, unit
-from crossbreed.core.budget.problem import Point, Problem
+from crossbreed.core.budget.problem import Costed, Point, Problem
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.genome import Architecture
 from crossbreed.core.ledger import Ledger
@@ -20,8 +20,9 @@ class Step(NamedTuple):
 
 def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
     """A sentence naming the quantity that cannot move and what holds it, then the nearest point."""
-    here = problem.residuals(point)
-    assert here is not None, "the nearest point of a search is legal"
+    costed = problem.costed(point)
+    assert costed is not None, "the nearest point of a search is legal"
+    here = costed.residuals
     outside = [rule.excess(r) for r, rule in zip(here, problem.rules, strict=True)]
     # A parameter count that lags behind FLOPs explains more than the FLOPs do, so stored quantities win ties.
     stuck = max(
@@ -32,7 +33,7 @@ def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
     verb = "rise" if rises else "fall"
     text = (
         f"{name} is {here[stuck]:+.1%} from its target (tolerance {tolerance:.1%}) and cannot {verb}"
-        f"{_hold(problem, point, here, stuck, rises)}"
+        f"{_hold(problem, point, costed, stuck, rises)}"
     )
     text += coarse(problem, point)
     text += unit(problem, stuck)
@@ -44,7 +45,7 @@ def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
     return f"{text} Nearest point: {dimensions or 'the proposal itself'} ({others})."
 
 
-def _hold(problem: Problem, point: Point, here: tuple[float, ...], stuck: int, rises: bool) -> str:
+def _hold(problem: Problem, point: Point, here: Costed, stuck: int, rises: bool) -> str:
     """What keeps the stuck quantity: no dimension moves it, bounds stop it, or another quantity goes with it."""
     if not problem.grids:
         return ": the architecture has no free dimension."
@@ -63,7 +64,7 @@ def _hold(problem: Problem, point: Point, here: tuple[float, ...], stuck: int, r
     bound = f"the bounds stop {limits}" if limits else ""
     if not towards:
         return f": {bound}."
-    tied = _tied(problem, here, towards, stuck)
+    tied = _tied(problem, here.residuals, towards, stuck)
     if tied is None:
         held = "no single legal step brings it closer within the other quantities"
     else:
@@ -73,14 +74,13 @@ def _hold(problem: Problem, point: Point, here: tuple[float, ...], stuck: int, r
     return f": {held}{', and ' + bound if bound else ''}."
 
 
-def _steps(problem: Problem, point: Point, here: tuple[float, ...]) -> list[Step]:
+def _steps(problem: Problem, point: Point, here: Costed) -> list[Step]:
     found = []
     for axis, dimension in enumerate(problem.layout.dimensions):
         for other in problem.neighbours(point, axis):
-            there = problem.residuals(other)
+            there = problem.costed(other)
             if there is not None:
-                changes = tuple((b - a) / (1 + a) for a, b in zip(here, there, strict=True))
-                found.append(Step(dimension.name, changes))
+                found.append(Step(dimension.name, here.changes(there)))
     return found
 
 

@@ -89,15 +89,19 @@ def secant(problem: Problem, point: Point, still: Set[int] = frozenset()) -> Ite
     the targets the shortest is taken. Dimensions in ``still`` stay.
     """
     for _ in range(SECANT_STEPS):
-        here = problem.residuals(point)
+        here = problem.costed(point)
         if here is None:
             return
-        rows = [q for q, rule in enumerate(problem.rules) if rule.two_sided or rule.excess(here[q]) > 0]
+        off, logs = here.residuals, here.logs()
+        rows = [q for q, rule in enumerate(problem.rules) if rule.two_sided or rule.excess(off[q]) > 0]
         if not rows:
             return
         # A cap that is broken is aimed at its middle; everything else at its target.
         aims = [0.0 if problem.rules[q].two_sided else problem.rules[q].tolerance / 2 for q in rows]
-        aim_Q = np.array([math.log1p(a) - math.log1p(here[q]) for a, q in zip(aims, rows, strict=True)])
+        wanted_Q = [
+            math.log1p(a) + math.log(problem.rules[q].target) for a, q in zip(aims, rows, strict=True)
+        ]
+        aim_Q = np.array(wanted_Q) - np.array([logs[q] for q in rows])
         step_N = np.linalg.lstsq(slopes(problem, point, still)[rows], aim_Q, rcond=1e-6)[0]
         wanted = [v * math.exp(min(max(s, -1.0), 1.0)) for v, s in zip(point, step_N, strict=True)]
         moved = tuple(
@@ -112,18 +116,16 @@ def secant(problem: Problem, point: Point, still: Set[int] = frozenset()) -> Ite
 def slopes(problem: Problem, point: Point, still: Set[int] = frozenset()) -> np.ndarray:
     """Slopes of the log of each quantity (rows) along the log of each dimension (columns), from grid neighbours; 0 for
     dimensions that stand still."""
-    here = problem.residuals(point)
+    here = problem.costed(point)
     slopes_QN = np.zeros((len(problem.rules), len(point)))
     if here is None:
         return slopes_QN
     for axis in set(range(len(point))) - still:
         for other in problem.neighbours(point, axis):
-            there = problem.residuals(other)
+            there = problem.costed(other)
             if there is not None:
                 run = math.log(other[axis] / point[axis])
-                slopes_QN[:, axis] = [
-                    (math.log1p(b) - math.log1p(a)) / run for a, b in zip(here, there, strict=True)
-                ]
+                slopes_QN[:, axis] = [(b - a) / run for a, b in zip(here.logs(), there.logs(), strict=True)]
     return slopes_QN
 
 

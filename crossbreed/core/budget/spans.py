@@ -52,15 +52,21 @@ class Span(BaseModel):
 def read_free(data: Any) -> dict[str, Any]:
     """What may move, by dimension: a list of names, or a mapping of names to spans (nothing: the default span).
 
-    Entries such as ``"d_model=256..1024:64"`` name and span in one. Raises ConfigError for anything else.
+    Entries such as ``"d_model=256..1024:64"`` name and span in one. Raises ConfigError for anything else,
+    and for a name that comes twice.
     """
     if isinstance(data, str):
         data = [data]
     if isinstance(data, Mapping):
         return {str(name): None if span == "" else span for name, span in data.items()}
     if isinstance(data, list | tuple) and all(isinstance(entry, str) for entry in data):
-        split = (entry.partition("=") for entry in data)
-        return {name.strip(): span.strip() or None for name, _, span in split}
+        found: dict[str, Any] = {}
+        for entry in data:
+            name, _, span = (part.strip() for part in entry.partition("="))
+            if name in found:
+                raise ConfigError(f"free names {name!r} twice, as in {entry!r}; give it once.")
+            found[name] = span or None
+        return found
     raise ConfigError(f"free must be a list of dimensions or a mapping of them to spans, got {data!r}.")
 
 

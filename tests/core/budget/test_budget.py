@@ -41,7 +41,12 @@ def test_a_tolerance_is_a_share_or_a_percentage(given: Any) -> None:
         ({"match": {"parameters": True}}, "got True"),
         ({"match": {"parameters": 0.1}, "cap": {"parameters": 0.1}}, "both matched and capped"),
         ({}, "match or cap at least one quantity"),
-        ({"match": {"parameters": 0.1}, "values": {"parameters": 0}}, "finite number above 0"),
+        ({"match": {"parameters": 0.1}, "values": {"parameters": 0}}, "finite number of at least 1"),
+        ({"match": {"parameters": 0.1}, "values": {"parameters": "1e-300"}}, "finite number of at least 1"),
+        ({"match": {"parameters": 0.1}, "values": {"memory_bytes": 9}}, "neither matches nor caps"),
+        ({"match": {"parameters": 0.1}, "free": ["d_model", "d_model=8..64"]}, "free names 'd_model' twice"),
+        ({"match": ["parameters"]}, "match: must map quantities to tolerances, as in 'parameters: 2%'"),
+        ({"match": {"parameters": 0.1}, "values": 9}, "must map quantities to reference values"),
         ({"match": {"parameters": 0.1}, "shape": {"tokens": 0}}, "shape.tokens"),
         ({"match": {"parameters": 0.1}, "shape": {"tokens": 8, "dtype": "float23"}}, "did you mean 'float"),
         ({"match": {"parameters": 0.1}, "capp": {}}, "unknown key 'capp'; did you mean 'cap'?"),
@@ -69,7 +74,7 @@ def test_a_budget_without_its_reference_says_what_is_missing() -> None:
 
 def test_a_reference_without_a_quantity_cannot_be_matched_on_it() -> None:
     budget = Budget.read({"shape": SHAPE, "cap": {"state_bytes": 0.1}})
-    with pytest.raises(ConfigError, match="'state_bytes' must be a finite number above 0, got 0"):
+    with pytest.raises(ConfigError, match="reference has a state_bytes of 0, and nothing"):
         budget.at_reference(a_ledger(state_bytes=0))
 
 
@@ -145,7 +150,7 @@ def test_a_value_in_another_unit_is_refused_with_the_units_it_takes(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         Budget.read({"shape": SHAPE, "match": {quantity: 0.1}, "values": {quantity: given}})
-    assert f"reference value of '{quantity}' must be a finite number above 0" in str(error.value)
+    assert f"reference value of '{quantity}' must be a finite number of at least 1" in str(error.value)
     assert units in str(error.value)
 
 

@@ -200,6 +200,36 @@ def test_bounds_of_nothing_are_refused(registry: Registry, costs: CostModel, bud
         match(REFERENCE, budget, registry, costs, free={"swiglu.hiden": (1, 2)})
     with pytest.raises(ConfigError, match=r"'swiglu\.hidden' has no legal value in its bounds 7\.\.7"):
         match(REFERENCE, budget, registry, costs, free={"swiglu.hidden": (7, 7)})
+    odd = {"attention.head_size": (3, 9, 2)}
+    with pytest.raises(ConfigError, match=r"in its bounds 3\.\.9:2; legal are 2\.\.256:2\."):
+        match(genome(layer("attention")), budget, registry, costs, free=odd)
+
+
+def test_a_family_that_has_nothing_of_a_quantity_is_infeasible_for_it(
+    registry: Registry, costs: CostModel
+) -> None:
+    """A channel mixer keeps no decode state, whose logarithm the search would take."""
+    goal = pinned(registry, costs, genome(layer("attention")), "state_bytes", "parameters")
+    alone = genome(Block(sublayers=(Sublayer(mixer="swiglu"),)))
+    certificate = match(alone, goal, registry, costs).certificate
+    assert certificate.worst().quantity == "state_bytes"
+    assert "state_bytes is -100.0% from its target" in str(certificate.reason)
+    assert "cannot rise: no free dimension moves it." in str(certificate.reason)
+
+
+@pytest.mark.parametrize("target", [1.0, 1e15, 1e300])
+def test_targets_out_of_all_proportion_are_infeasible_and_said_to_be(
+    registry: Registry, costs: CostModel, target: float
+) -> None:
+    goal = Budget.read(
+        {"shape": {"tokens": 32}, "match": {"parameters": "1%"}, "values": {"parameters": target}}
+    )
+    certificate = match(genome(layer("attention")), goal, registry, costs).certificate
+    assert not certificate.feasible
+    assert "The target is " in str(certificate.reason)
+    # A step is coarse where it leads past the target, not where it is large beside it.
+    assert "coarse" not in str(certificate.reason)
+    assert len(str(certificate.reason)) < 600
 
 
 def test_equal_sublayers_share_a_dimension_and_different_ones_do_not(registry: Registry) -> None:
