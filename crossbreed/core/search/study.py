@@ -21,15 +21,12 @@ from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.progress import Progress
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
+from crossbreed.core.search.trained import TASK_DATA, check_data
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import StudyRow
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-TASK_DATA = "task_data"
-"""Kind of the event that keeps the hash of the evaluation items a study was begun with."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,9 @@ class Study:
                 _check_plugins(repository, row, registry)
                 if stored != file:
                     repository.set_spec(row.id, file.as_data())
-            _check_data(repository, row, setting)
+            check_data(repository, row, setting)
+            if repository.first_event(row.id, TASK_DATA) is None:
+                repository.add_event(row.id, TASK_DATA, {"evaluation": setting.task.evaluation_hash()})
             for plugin in registry.files:
                 path = str(Path(plugin.path).absolute())
                 repository.add_plugin_file(row.id, path, plugin.sha256, plugin.text)
@@ -245,20 +244,6 @@ def _find(repository: Repository, name: str | None) -> StudyRow:
     raise ConfigError(
         f"database {repository.database.shown} holds {len(studies)} studies: {names}. Say which one."
     )
-
-
-def _check_data(repository: Repository, row: StudyRow, setting: StudySetting) -> None:
-    """One study, one data set: a task file's settings can stay the same while the text they name changes."""
-    found = setting.task.evaluation_hash()
-    stored = repository.first_event(row.id, TASK_DATA)
-    if stored is None:
-        repository.add_event(row.id, TASK_DATA, {"evaluation": found})
-    elif stored.payload["evaluation"] != found:
-        raise ConfigError(
-            f"study {row.name!r} was begun with other data: its evaluation items have SHA-256 "
-            f"{str(stored.payload['evaluation'])[:12]}, those of task {setting.file.task.name!r} here have {found[:12]}. "
-            "Restore the data, or choose another study name."
-        )
 
 
 def _check_plugins(repository: Repository, row: StudyRow, registry: Registry) -> None:

@@ -19,7 +19,10 @@ from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
 from crossbreed.storage import Repository
-from crossbreed.storage.rows import RunRow
+from crossbreed.storage.rows import RunRow, StudyRow
+
+TASK_DATA = "task_data"
+"""Kind of the event that keeps the hash of the evaluation items a study was begun with."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ def load(repository: Repository, key: str, registry: Registry, device: str = "cp
     setting = resolve(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
     trial = repository.trial(row.study_id, row.number)
     architecture = registry.canonical(genome.parse(Architecture, trial.genome, f"genome of run {key}"))
-    _check_identities(row, registry.identities(architecture))
+    check_data(repository, study, setting)
+    check_identities(row, registry.identities(architecture))
     rungs = [rung for rung in repository.rungs(row.id) if rung.checkpoint is not None]
     if not rungs:
         raise ConfigError(f"run {key} is {row.state} and left no checkpoint; only a trained run can be used.")
@@ -70,7 +74,21 @@ def load(repository: Repository, key: str, registry: Registry, device: str = "cp
     return TrainedRun(row, model.eval(), setting, header, recipe, Path(str(rungs[-1].checkpoint)).parent)
 
 
-def _check_identities(row: RunRow, here: dict[str, str]) -> None:
+def check_data(repository: Repository, study: StudyRow, setting: StudySetting) -> None:
+    """Raise ConfigError for other evaluation items than a study was begun with: a task's settings can stay the same while the
+    text they name changes."""
+    stored = repository.first_event(study.id, TASK_DATA)
+    found = setting.task.evaluation_hash()
+    if stored is not None and stored.payload["evaluation"] != found:
+        raise ConfigError(
+            f"study {study.name!r} was begun with other data: its evaluation items have SHA-256 "
+            f"{str(stored.payload['evaluation'])[:12]}, those of task {setting.file.task.name!r} here have {found[:12]}. "
+            "Restore the data, or choose another study name."
+        )
+
+
+def check_identities(row: RunRow, here: dict[str, str]) -> None:
+    """Raise ConfigError unless a run was trained with the plugins that are here."""
     for part, identity in row.identities.items():
         if here.get(part) != identity:
             raise ConfigError(
