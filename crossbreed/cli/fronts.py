@@ -17,6 +17,8 @@ from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives, crowded
 from crossbreed.core.search.divergence import Divergence, by_family, of_seeds
 from crossbreed.core.search.membership import front_probabilities
+from crossbreed.core.search.tuning import own_point, tuning
+from crossbreed.storage.rows import SeedRow
 
 COST: list[str | tuple[str, str]] = [
     ("parameters", "right"),
@@ -86,8 +88,10 @@ def candidate_table(
     surely: Mapping[int, float] | None = None,
 ) -> Table:
     """One line a candidate, best first. ``mark_front`` stars members of the front and adds states; without ``cost`` the
-    ledger's numbers and residuals are left out (candidates need none then). ``surely``: see ``print_candidates``."""
+    ledger's numbers and residuals are left out (candidates need none then). A question mark says that a candidate's numbers
+    are provisional; the learning rate has a column where several were tried. ``surely``: see ``print_candidates``."""
     found = by_score(candidates, objectives)
+    tuned = len({s.lr for c in found for s in tuning(c.row.seeds)}) > 1
     quantities = budgeted(found) if cost else []
     made = table(
         title,
@@ -97,21 +101,26 @@ def candidate_table(
             *((HEADINGS.get(name, name).replace(" ", "\n"), "right") for name in objectives.names),
             ("seeds", "right"),
             *([("on front\nin", "right")] if surely is not None else []),
+            *([("lr", "right")] if tuned else []),
             *(COST if cost else []),
             *_residual_columns(quantities),
             *(["state"] if mark_front else []),
         ],
-        caption=caption(objectives, cost=cost, surely=surely is not None) + crowded_words(found, objectives),
+        caption=caption(
+            objectives, cost=cost, surely=surely is not None, provisional=any(map(unconfirmed, found))
+        )
+        + crowded_words(found, objectives),
     )
     for candidate in found:
         row = candidate.row
         star = "*" if mark_front and candidate.on_front else ""
         made.add_row(
-            f"{star}{row.number}",
+            f"{star}{row.number}{'?' if unconfirmed(candidate) else ''}",
             escape(row.family),
             *(objective_words(candidate, name) for name in objectives.names),
             str(len(candidate.done)),
             *([share(surely.get(row.number))] if surely is not None else []),
+            *(["-" if candidate.lr is None else f"{candidate.lr:g}"] if tuned else []),
             *(_cost_words(candidate, quantities) if cost else []),
             *([escape(row.state)] if mark_front else []),
         )
@@ -228,7 +237,14 @@ def divergence_data(rate: Divergence) -> dict[str, Any]:
     }
 
 
-def caption(objectives: Objectives, *, cost: bool = True, surely: bool = False) -> str:
+def unconfirmed(candidate: Candidate) -> bool:
+    """Whether a candidate's numbers are those of the run that chose it, not of fresh ones."""
+    return bool(candidate.done) and not candidate.confirmed
+
+
+def caption(
+    objectives: Objectives, *, cost: bool = True, surely: bool = False, provisional: bool = False
+) -> str:
     """What the numbers mean: the interval, the key under which each speed was measured, and residuals."""
     lines = [
         "Means over seeds with 95% Student t intervals; no interval below 3 seeds. The front compares means: members whose "
@@ -236,6 +252,10 @@ def caption(objectives: Objectives, *, cost: bool = True, surely: bool = False) 
     ]
     if surely:
         lines.append(SURELY)
+    if provisional:
+        lines.append(
+            "?: provisional, from the one run that chose the candidate; the front's members are run again with fresh seeds."
+        )
     for name, (phase, batch, tokens, dtype, device, policy, compiled) in objectives.keys.items():
         how = f"{policy} backends, {'compiled' if compiled else 'not compiled'}"
         lines.append(
@@ -275,6 +295,9 @@ def as_data(
             "on_front": c.on_front,
             "front_probability": surely.get(c.row.number),
             "divergence": divergence_data(of_seeds(c.seeds)),
+            "confirmed": c.confirmed,
+            "lr": c.lr,
+            "settings": [_setting(s) for s in tuning(c.row.seeds)],
             "seeds": [s.seed for s in c.done],
             "objectives": {
                 name: {
@@ -296,6 +319,13 @@ def as_data(
         }
         for c in by_score(candidates, objectives)
     ]
+
+
+def _setting(run: SeedRow) -> dict[str, Any]:
+    """A tuning run as plain data: its score is null unless it was trained to the end."""
+    own = own_point(run)
+    score = None if own is None else own.evaluations[-1].score
+    return {"seed": run.seed, "lr": run.lr, "state": run.state, "cause": run.cause, "score": score}
 
 
 def front_data(

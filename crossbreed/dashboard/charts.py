@@ -111,7 +111,7 @@ def _markers(
 
 
 def _off_budget(candidate: Candidate) -> bool:
-    return any(s.state == "off_budget" for s in candidate.seeds)
+    return any(s.state == "off_budget" for s in candidate.counted)
 
 
 def _error_bars(members: Sequence[Candidate], name: str, colour: str, strong: bool) -> dict[str, Any]:
@@ -135,7 +135,8 @@ def _hover(candidate: Candidate, axes: tuple[str, str]) -> str:
     lines += [
         f"{UNITS.get(name, name)}: {mean_with_interval(candidate, name)}" for name in dict.fromkeys(axes)
     ]
-    lines.append(f"{seeds(len(candidate.done))}, {row.state.replace('_', ' ')}")
+    standing = "" if candidate.confirmed or not candidate.done else ", provisional"
+    lines.append(f"{seeds(len(candidate.done))}, {row.state.replace('_', ' ')}{standing}")
     return "<br>".join(lines)
 
 

@@ -32,7 +32,8 @@ KIB = 1024
 def candidate_rows(candidates: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:
     """Every candidate with its state and cause, objectives with intervals, cost, and nominal residuals in percent.
 
-    The front first, then by number. Cells nobody measured are empty.
+    The front first, then by number. Cells nobody measured are empty; an open star is a member that no fresh run has
+    confirmed yet.
     """
     ordered = sorted(candidates, key=lambda c: (not c.on_front, c.row.number))
     return pd.DataFrame([_candidate_row(c, objectives) for c in ordered])
@@ -42,10 +43,11 @@ def _candidate_row(candidate: Candidate, objectives: Objectives) -> dict[str, An
     row, ledger = candidate.row, candidate.row.ledger or {}
     cells: dict[str, Any] = {
         "#": row.number,
-        "front": "★" if candidate.on_front else "",
+        "front": ("☆" if candidate.provisional else "★") if candidate.on_front else "",
         "family": row.family,
         "state": row.state.replace("_", " "),
         "seeds": len(candidate.done),
+        "lr": candidate.lr,
     }
     for name in objectives.names:
         mean = candidate.means[name]
@@ -73,6 +75,7 @@ def candidate_formats(table: pd.DataFrame) -> dict[str, Any]:
     formats |= {c: number(format="%.0f") for c in table.columns if c.endswith("tokens/s")}
     formats |= {"parameters": number(format="localized"), "memory, KiB": number(format="%.1f")}
     formats |= {"score": number(format="%.4f"), "family": text(width="medium")}
+    formats |= {"lr": number(format="%.3g")}
     return formats | {"#": number(width=48), "front": text(width=52)}
 
 
@@ -184,6 +187,8 @@ def run_rows(runs: Sequence[RunDetail]) -> pd.DataFrame:
         [
             {
                 "run": r.run.key,
+                "role": r.run.role,
+                "lr": r.run.recipe.get("lr"),
                 "state": r.run.state.replace("_", " "),
                 "cause": r.run.cause,
                 "rungs done": r.run.rungs_done,

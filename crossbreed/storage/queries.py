@@ -183,12 +183,20 @@ def _seeds(
 ) -> dict[int, list[SeedRow]]:
     """Runs by trial id, in order of seed."""
     query = select(
-        _Run.trial_id, _Run.id, _Run.seed, _Run.state, _Run.cause, _Run.rungs_done, _Run.identities
+        _Run.trial_id,
+        _Run.role,
+        _Run.recipe["lr"].as_float(),
+        _Run.id,
+        _Run.seed,
+        _Run.state,
+        _Run.cause,
+        _Run.rungs_done,
+        _Run.identities,
     )
     query = query.join(_Trial).where(*chosen).order_by(_Run.trial_id, _Run.seed)
     found: dict[int, list[SeedRow]] = defaultdict(list)
-    for trial_id, *fields in _rows(session, query):
-        found[trial_id].append(SeedRow(*[*fields, points.get(fields[0], {})]))
+    for trial_id, role, lr, *fields in _rows(session, query):
+        found[trial_id].append(SeedRow(*[*fields, points.get(fields[0], {}), role, lr]))
     return found
 
 

@@ -68,7 +68,10 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One seed of a trial. ``key`` is study/number/seed; ``attempts`` counts leases since its last orderly end."""
+    """One seed of a trial. ``key`` is study/number/seed; ``attempts`` counts leases since its last orderly end.
+
+    ``role``: ``tune`` for a run that helps to choose the trial's setting, ``report`` for one whose numbers are shown.
+    """
 
     id: int
     key: str
@@ -76,6 +79,7 @@ class RunRow:
     trial_id: int
     number: int
     seed: int
+    role: str
     state: str
     cause: str | None
     traceback: str | None
@@ -216,7 +220,7 @@ class ArtefactRow:
 
 @dataclass(frozen=True)
 class SeedRow:
-    """One seed of a candidate: how it ended, and its operating points by name."""
+    """One seed of a candidate: how it ended, and its operating points by name. ``lr``: its recipe's learning rate."""
 
     run_id: int
     seed: int
@@ -225,6 +229,8 @@ class SeedRow:
     rungs_done: int
     identities: Data
     points: dict[str, PointRow] = field(default_factory=dict)
+    role: str = "tune"
+    lr: float | None = None
 
 
 @dataclass(frozen=True)

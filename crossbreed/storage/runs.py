@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
@@ -26,6 +26,7 @@ MAX_ATTEMPTS = 3
 """Leases a run may lose in a row before it is given up as lost."""
 
 HELD = ("leased", "running")
+Role = Literal["tune", "report"]
 
 
 class Runs:
@@ -33,12 +34,21 @@ class Runs:
 
     database: Database
 
-    def add_run(self, trial_id: int, seed: int, *, recipe: Any, identities: Mapping[str, str]) -> RunRow:
+    def add_run(
+        self,
+        trial_id: int,
+        seed: int,
+        *,
+        recipe: Any,
+        identities: Mapping[str, str],
+        role: Role = "tune",
+    ) -> RunRow:
         """Queue one seed of a trial; the run that is there already is returned as it is."""
         at = now()
         row = {
             "trial_id": trial_id,
             "seed": seed,
+            "role": role,
             "state": "queued",
             "attempts": 0,
             "rungs_done": 0,
@@ -51,7 +61,7 @@ class Runs:
             insert_missing(session, schema.Run, row, ["trial_id", "seed"])
             query = select(schema.Run).where(schema.Run.trial_id == trial_id, schema.Run.seed == seed)
             run = session.scalars(query).one()
-            follow_first_run(session, run)
+            follow_tuning(session, run)
             return run_rows(session, _query().where(schema.Run.id == run.id))[0]
 
     def lease_run(self, run_id: int, worker: str, *, seconds: float) -> str | None:
@@ -209,16 +219,28 @@ def become(
     run.finished_at = at if state in ENDED else None
     if state == "running" and run.started_at is None:
         run.started_at = at
-    follow_first_run(session, run)
+    follow_tuning(session, run)
 
 
-def follow_first_run(session: Session, run: schema.Run) -> None:
-    """A trial has the state of its first run; seeds added later to sharpen its mean do not change it."""
+def follow_tuning(session: Session, run: schema.Run) -> None:
+    """A trial has the state of that tuning run of its which went furthest; report runs do not change it.
+
+    A setting that diverged is one of several: only where all have failed has the trial.
+    """
+    if run.role != "tune":
+        return
     session.flush()
-    first = session.scalar(select(func.min(schema.Run.id)).where(schema.Run.trial_id == run.trial_id))
-    if first == run.id:
-        trial = session.get_one(schema.Trial, run.trial_id)
-        trial.state, trial.cause = run.state, run.cause
+    table = schema.Run
+    query = select(table.state, table.cause).where(table.trial_id == run.trial_id, table.role == "tune")
+    trial = session.get_one(schema.Trial, run.trial_id)
+    states = session.execute(query.order_by(table.id)).all()
+    trial.state, trial.cause = min(states, key=lambda found: _furthest(found[0]))
+
+
+def _furthest(state: str) -> int:
+    """Place of a tuning run's state: at work, then waiting, then how well it ended."""
+    order = ("running", "leased", "queued", "preempted", "done", "off_budget", "pruned")
+    return order.index(state) if state in order else len(order)
 
 
 def run_key(session: Session, run: schema.Run) -> str:
@@ -241,6 +263,7 @@ def run_rows(session: Session, query: Select[schema.Run, int, int, str]) -> list
             trial_id=run.trial_id,
             number=number,
             seed=run.seed,
+            role=run.role,
             state=run.state,
             cause=run.cause,
             traceback=run.traceback,

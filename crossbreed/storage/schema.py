@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 
 from crossbreed.storage.states import STATES
 
-REVISION = "0003"
+REVISION = "0004"
 """The Alembic revision these models describe; a database at any other is migrated, or refused when it is newer."""
 
 VERSION_TABLE = "crossbreed_version"
@@ -161,6 +161,7 @@ class Run(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id", ondelete="CASCADE"))
     seed: Mapped[int]
+    role: Mapped[str] = mapped_column(String(8), server_default="tune")  # tune | report
     state: Mapped[str] = mapped_column(String(16))
     cause: Mapped[str | None] = mapped_column(Text)
     traceback: Mapped[str | None] = mapped_column(Text)

@@ -27,11 +27,12 @@ ENDED = frozenset(
 _OUTCOMES = frozenset({"done", "off_budget", "out_of_memory", "diverged", "failed", "preempted", "pruned"})
 
 _NEXT: dict[str, frozenset[str]] = {
-    "queued": frozenset({"leased", "pruned", "failed"}),
+    # A run may turn out to need nothing more: another setting of its architecture was chosen.
+    "queued": frozenset({"leased", "pruned", "failed", "done", "off_budget"}),
     # A lease may end before its first record: a plugin that fails at import, a worker that dies, a stop.
     "leased": frozenset({"running", "queued", "lost"}) | _OUTCOMES,
     "running": frozenset({"queued", "lost"}) | _OUTCOMES,
-    "preempted": frozenset({"queued", "leased", "pruned", "failed"}),
+    "preempted": frozenset({"queued", "leased", "pruned", "failed", "done", "off_budget"}),
     "lost": frozenset({"queued"}),
 }
 

@@ -65,7 +65,7 @@ def _mixer(name: str, **params: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A candidate: its results are one score and one decode speed a seed."""
+    """A candidate: its results are one score and one decode speed a seed. Of three it has a run before them that chose it."""
 
     genome: dict[str, Any]
     scores: tuple[float, ...] = ()
@@ -120,7 +120,8 @@ def store(url: str | Path) -> None:
         repository.fix_reference_point(study.id, {"score": 0.0, "decode_tokens_per_s": 0.0})
         for sketch in SKETCHES:
             trial = _add_trial(repository, study.id, sketch)
-            for seed in range(len(sketch.scores) or (sketch.state == "failed")):
+            reported = len(sketch.scores) if len(sketch.scores) > 1 else 0
+            for seed in range(1 + reported if sketch.scores else sketch.state == "failed"):
                 add_run(repository, trial, seed, sketch)
 
 
@@ -145,7 +146,11 @@ def _add_trial(repository: Repository, study_id: int, sketch: Sketch) -> TrialRo
 def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch) -> None:
     """One run of a candidate from its lease to its end."""
     run = repository.add_run(
-        trial.id, seed, recipe=setting().file.train, identities={"mixer:attention": "crossbreed 0.1.0"}
+        trial.id,
+        seed,
+        recipe=setting().file.train,
+        identities={"mixer:attention": "crossbreed 0.1.0"},
+        role="report" if seed else "tune",
     )
     lease = repository.lease_run(run.id, "worker-0", seconds=60)
     assert lease is not None
@@ -154,7 +159,8 @@ def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch) 
         cause = f"exception: ValueError: {HOSTILE}"
         repository.record_finished(run.id, lease, "failed", cause=cause, traceback=TRACEBACK)
         return
-    score, speed = sketch.scores[seed % len(sketch.scores)], sketch.speeds[seed % len(sketch.speeds)]
+    place = (seed - 1) % len(sketch.scores)
+    score, speed = sketch.scores[place], sketch.speeds[place]
     curve = [
         CurvePoint(
             step=step,

@@ -22,7 +22,8 @@ def _row(
             X, "tokens/s", "decode", 1, tokens, "float32", "cpu", "best", False, speed, speed, speed, 7, True, 1, {}
         )  # fmt: skip
         own = PointRow("own", None, None, None, None, (measured,), (EvaluationRow(tokens, {}, score, 8, 0),))
-        seeds.append(SeedRow(number * 100 + seed, seed, state, None, 1, {}, {"own": own}))
+        role = "report" if len(scores) > 1 else "tune"
+        seeds.append(SeedRow(number * 100 + seed, seed, state, None, 1, {}, {"own": own}, role))
     return CandidateRow(
         number, number, "f" * 64, f"family {number % 3}", "start", {}, state, None, None, None, tuple(seeds)
     )

@@ -197,7 +197,7 @@ def test_a_page_follows_a_running_search_without_a_reload(
         with Repository.open(str(database)) as repository:
             study = repository.open_study(STUDY)
             trial = repository.trial(study.id, 5)
-            for seed in (1, 2):
+            for seed in (1, 2, 3):
                 add_run(repository, trial, seed, SKETCHES[RUNNING])
         expect(page.get_by_text("(95%, 3 seeds)").first).to_be_visible(timeout=FOLLOWED_MS)
         candidate = stored(database)[5]

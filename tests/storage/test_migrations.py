@@ -56,17 +56,21 @@ def test_results_of_the_first_revision_are_kept(url: str) -> None:
         repository.record_curve(run.id, lease, curve(0, 5))
         repository.record_profile(run.id, lease, "own", [speed(10.0)], rates={"mode": (0.5, 0.5)})
         repository.record_finished(run.id, lease, "done")
+        again = repository.add_run(run.trial_id, 3, recipe={"lr": 0.5}, identities={}, role="report")
         before = (repository.trial_detail(run.study_id, 0), repository.curve(run.id))
         config = alembic_config()
         with repository.database.engine.begin() as connection:
             config.attributes["connection"] = connection
             command.downgrade(config, "0001")
             assert "analytics" not in inspect(connection).get_table_names()
+            assert "role" not in {column["name"] for column in inspect(connection).get_columns("run")}
     # A reader, such as the dashboard, changes nothing and says what would.
     with pytest.raises(StorageError, match=rf"older revision than '{REVISION}'.*any command that writes"):
         Repository.open(url, read_only=True)
     with Repository.open(url) as repository:
         assert (repository.trial_detail(run.study_id, 0), repository.curve(run.id)) == before
+        # The first run chose its trial, later ones were fresh seeds; what they were is told by their order alone.
+        assert {r.id: r.role for r in repository.runs(run.study_id)} == {run.id: "tune", again.id: "report"}
         assert repository.analytics(run.id) == {}
         assert repository.record_analytics(run.id, lease, "own", {"experts": {}}, version=1, tokens=1, rows=1)
     with Repository.open(url, read_only=True) as repository:

@@ -4,6 +4,7 @@ import pytest
 
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.storage import Repository
+from crossbreed.storage.rows import RunRow
 from crossbreed.storage.runs import MAX_ATTEMPTS
 from crossbreed.storage.states import ENDED, following
 from tests.storage.material import SECONDS, add_run, curve, leased, running
@@ -101,17 +102,40 @@ def test_only_leased_runs_of_this_study_are_taken(repository: Repository) -> Non
     assert repository.run(queued.id).attempts == 0
 
 
-def test_a_trial_follows_its_first_run_only(repository: Repository) -> None:
+def test_a_trial_follows_its_tuning_runs_only(repository: Repository) -> None:
     first = add_run(repository, seed=0)
     lease = running(repository, first)
     assert repository.trial(first.study_id, 0).state == "running"
     repository.record_finished(first.id, lease, "done")
-    second = repository.add_run(first.trial_id, 1, recipe={}, identities={})
+    second = repository.add_run(first.trial_id, 1, recipe={}, identities={}, role="report")
     assert repository.trial(first.study_id, 0).state == "done"
     repository.record_finished(second.id, running(repository, second), "diverged", cause="loss at step 7")
     assert repository.trial(first.study_id, 0).state == "done"
     assert repository.run_states(first.study_id) == {"done": 1, "diverged": 1}
     assert [r.seed for r in repository.runs(first.study_id, ["diverged"])] == [1]
+
+
+def test_a_trial_has_the_state_of_the_setting_that_went_furthest(repository: Repository) -> None:
+    runs = [add_run(repository, seed=0)]
+    runs += [repository.add_run(runs[0].trial_id, n, recipe={"lr": n}, identities={}) for n in (1, 2)]
+
+    def end(run: RunRow, state: str, cause: str = "") -> str:
+        repository.record_finished(run.id, running(repository, run), state, cause=cause)
+        return repository.trial(run.study_id, 0).state
+
+    assert end(runs[0], "diverged", "loss at step 7") == "queued"
+    repository.set_run_state(runs[1].id, "pruned", cause="beaten")
+    assert repository.trial(runs[0].study_id, 0).state == "queued"
+    assert end(runs[2], "diverged", "loss at step 9") == "pruned"
+    assert repository.trial(runs[0].study_id, 0).cause == "beaten"
+
+
+def test_a_setting_is_read_with_its_learning_rate(repository: Repository) -> None:
+    run = add_run(repository)
+    repository.add_run(run.trial_id, 1, recipe={"lr": 0.25}, identities={}, role="report")
+    repository.add_run(run.trial_id, 2, recipe={}, identities={}, role="report")
+    (row,) = repository.candidates(run.study_id, details=False)
+    assert [(s.role, s.lr) for s in row.seeds] == [("tune", 1e-3), ("report", 0.25), ("report", None)]
 
 
 def test_times_follow_the_state(repository: Repository) -> None:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from crossbreed.core.errors import ConfigError
+
 
 def _whole(value: object) -> object:
     """Accept 2e6 for 2000000, as YAML writers do; anything with a fraction is left for the rule to refuse."""
@@ -23,6 +25,7 @@ class Recipe(BaseModel):
     tokens:       training tokens of a whole run; the learning rate's cosine ends there.
     rungs:        how many rungs, each ``reduction`` times longer than the one before, or their shares of ``tokens``.
     batch:        sequences per optimiser step.
+    lr:           the learning rate, or a list: every architecture is then tuned over the same settings. A run has one.
     warmup:       share of the steps over which the learning rate rises linearly.
     final_lr:     learning rate of the last step as a share of ``lr``.
     clip:         largest global gradient norm.
@@ -37,7 +40,7 @@ class Recipe(BaseModel):
     rungs: Annotated[int, BeforeValidator(_whole)] | tuple[float, ...] = 1
     reduction: float = Field(default=3.0, gt=1.0)
     batch: Count = Field(default=32, ge=1)
-    lr: float = Field(default=3e-3, gt=0.0)
+    lr: float | tuple[float, ...] = 3e-3
     warmup: float = Field(default=0.05, ge=0.0, lt=1.0)
     final_lr: float = Field(default=0.1, ge=0.0, le=1.0)
     weight_decay: float = Field(default=0.1, ge=0.0)
@@ -61,6 +64,14 @@ class Recipe(BaseModel):
             )
         return rungs
 
+    @field_validator("lr")
+    @classmethod
+    def _lr_is_above_0(cls, lr: float | tuple[float, ...]) -> float | tuple[float, ...]:
+        settings = lr if isinstance(lr, tuple) else (lr,)
+        if not settings or min(settings) <= 0 or len(set(settings)) < len(settings):
+            raise ValueError("lr must be greater than 0, or a list of different numbers greater than 0")
+        return lr
+
     @field_validator("betas")
     @classmethod
     def _betas_decay(cls, betas: tuple[float, float]) -> tuple[float, float]:
@@ -76,6 +87,24 @@ class Recipe(BaseModel):
                 f"{len(tokens)} rungs with reduction {self.reduction:g} do not fit into {self.tokens} tokens"
             )
         return self
+
+    @property
+    def settings(self) -> tuple[float, ...]:
+        """The learning rates that every architecture is tuned over; one where there is nothing to tune."""
+        return self.lr if isinstance(self.lr, tuple) else (self.lr,)
+
+    def at(self, lr: float) -> Recipe:
+        """The recipe of one run, with its one learning rate."""
+        return self.model_copy(update={"lr": lr})
+
+    @property
+    def peak_lr(self) -> float:
+        """The one learning rate of a run's recipe. Raises ConfigError for a recipe that is still to be tuned."""
+        if isinstance(self.lr, tuple):
+            raise ConfigError(
+                f"train.lr is {list(self.lr)}; a run is trained at one of them, and this recipe says not which"
+            )
+        return self.lr
 
     def rung_tokens(self) -> list[int]:
         """Training tokens at the end of each rung, rising; the last is ``tokens``."""
@@ -93,7 +122,7 @@ class Recipe(BaseModel):
         """Learning rate of step ``step`` (from 0) of ``total``: linear warm-up, then a cosine to ``final_lr * lr``."""
         warmup = math.ceil(self.warmup * total)
         if step < warmup:
-            return self.lr * (step + 1) / warmup
+            return self.peak_lr * (step + 1) / warmup
         progress = (step - warmup) / max(1, total - 1 - warmup)
         floor = self.final_lr
-        return self.lr * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+        return self.peak_lr * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))

@@ -53,7 +53,7 @@ class Trainer:
         self.device = next(model.parameters()).device
         self.optimiser = torch.optim.AdamW(
             model.parameter_groups(recipe.weight_decay),
-            lr=recipe.lr,
+            lr=recipe.peak_lr,
             betas=recipe.betas,
             fused=True,
         )

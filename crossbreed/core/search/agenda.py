@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from crossbreed.core.search import tuning
 from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
+from crossbreed.core.search.front import Direction
 from crossbreed.core.search.rungs import Standing
 from crossbreed.storage.rows import CandidateRow, SeedRow
+from crossbreed.storage.states import ENDED
 
-Need = Literal["train", "profile", "nothing"]
+Need = Literal["train", "profile", "siblings", "nothing"]
 WAITING = ("queued", "preempted")
 HELD = ("leased", "running")
 GIVEN = ("reference", "named")
@@ -23,31 +26,41 @@ STAND_IN = {
 """Before a speed is measured, rungs compare the FLOPs of its phase instead."""
 
 
-def need(seed: SeedRow, rungs: int) -> Need:
-    """What is left to do for a run that has not ended: training and evaluation come first, then timing."""
-    own = seed.points.get(OWN)
-    if seed.rungs_done < rungs or own is None or not own.evaluations:
-        return "train"
-    return "nothing" if own.speeds else "profile"
-
-
 @dataclass(frozen=True)
 class Item:
-    """A run that waits for a worker."""
+    """A run that waits for a worker, or to be ended."""
 
     row: CandidateRow
     seed: SeedRow
     need: Need
 
 
-def waiting(rows: Sequence[CandidateRow], rungs: int) -> list[Item]:
+def needs(row: CandidateRow, rungs: int, direction: Direction) -> list[Item]:
+    """What is left to do for each run of a candidate that waits, by seed: training and evaluation first, then timing.
+
+    A tuning run that is trained waits for its ``siblings`` at the other settings: only the best of them is timed, the
+    others need ``nothing`` more. ``direction``: of the score.
+    """
+    waiting = [seed for seed in row.seeds if seed.state in WAITING]
+    best = tuning.chosen(row.seeds, direction) if waiting else None
+    settled = bool(waiting) and tuning.settled(row.seeds)
+    found = []
+    for seed in waiting:
+        own = seed.points.get(OWN)
+        need: Need = "profile"
+        if seed.rungs_done < rungs or own is None or not own.evaluations:
+            need = "train"
+        elif seed.role == "tune" and not settled:
+            need = "siblings"
+        elif own.speeds or (seed.role == "tune" and (best is None or best.run_id != seed.run_id)):
+            need = "nothing"
+        found.append(Item(row, seed, need))
+    return found
+
+
+def waiting(rows: Sequence[CandidateRow], rungs: int, direction: Direction) -> list[Item]:
     """Runs that wait, by trial number and seed."""
-    return [Item(row, seed, need(seed, rungs)) for row in rows for seed in row.seeds if seed.state in WAITING]
-
-
-def held(rows: Sequence[CandidateRow]) -> bool:
-    """Whether any run is with a worker."""
-    return any(seed.state in HELD for row in rows for seed in row.seeds)
+    return [item for row in rows for item in needs(row, rungs, direction)]
 
 
 def standings(
@@ -57,22 +70,41 @@ def standings(
     score: str,
     rungs: int,
 ) -> list[Standing]:
-    """One entry for every rung that the first run of every trial has reached.
+    """One entry for every rung that all settings of a trial have reached, unless they ended before: the best setting's.
 
-    ``rung_metrics``: run id -> rung -> metrics. Later seeds of a trial confirm its mean and are never pruned.
+    ``rung_metrics``: run id -> rung -> metrics. Report runs are never compared at rungs.
     """
     found = []
     for row in rows:
-        if not row.seeds:
-            continue
-        first = min(row.seeds, key=lambda s: s.run_id)
-        for rung, metrics in sorted(rung_metrics.get(first.run_id, {}).items()):
-            stays = first.rungs_done == rung + 1 < rungs and first.state == "queued"
-            values = tuple(
-                _rung_value(n, metrics, row.ledger or {}, objectives, score) for n in objectives.names
-            )
-            found.append(Standing(first.run_id, rung, values, waiting=stays))
+        runs = tuning.tuning(row.seeds)
+        for rung in range(max((s.rungs_done for s in runs), default=0)):
+            there = [s for s in runs if rung in rung_metrics.get(s.run_id, {})]
+            if not there or any(s.rungs_done <= rung and s.state not in ENDED for s in runs):
+                break
+            best = ranked(there, rung, rung_metrics, score, objectives.score_way)[0]
+            metrics, ledger = rung_metrics[best.run_id][rung], row.ledger or {}
+            values = tuple(_rung_value(n, metrics, ledger, objectives, score) for n in objectives.names)
+            waits = any(s.rungs_done == rung + 1 < rungs and s.state in WAITING for s in runs)
+            found.append(Standing(row.trial_id, rung, values, waiting=waits))
     return found
+
+
+def ranked(
+    runs: Sequence[SeedRow],
+    rung: int,
+    rung_metrics: Mapping[int, Mapping[int, Mapping[str, float]]],
+    score: str,
+    direction: Direction,
+) -> list[SeedRow]:
+    """Settings of one trial that have reached a rung, best score first; a score that is no number comes last."""
+    sign = -1.0 if direction == "max" else 1.0
+
+    def place(seed: SeedRow) -> tuple[bool, float, int]:
+        value = rung_metrics[seed.run_id][rung].get(score)
+        known = value is not None and math.isfinite(value)
+        return not known, sign * value if known and value is not None else 0.0, seed.seed
+
+    return sorted(runs, key=place)
 
 
 def _rung_value(
@@ -86,19 +118,21 @@ def _rung_value(
     return -value if name in STAND_IN and objectives.directions[name] == "max" else value
 
 
-def wanted_seeds(candidates: Sequence[Candidate], seeds: int) -> list[tuple[Candidate, list[int]]]:
-    """Fresh seeds still to be run: members of the front, the reference and named genomes get ``seeds`` runs each.
+def wanted_seeds(
+    candidates: Sequence[Candidate], seeds: int, settings: int
+) -> list[tuple[Candidate, SeedRow, list[int]]]:
+    """Report runs still to be made: members of the front, the reference and named genomes get ``seeds`` fresh ones each.
 
-    Runs that ended in any way count, so that a member that diverges on one seed is not tried for ever.
+    Each comes with the tuning run that chose its setting. They are numbered after the tuning runs, one for each of ``settings``. Runs that ended in any way count, so that a
+    member that diverges on one seed is not tried for ever.
     """
     wanted = []
     for candidate in candidates:
-        settled = candidate.on_front or (candidate.row.origin in GIVEN and candidate.seeds)
-        if not settled:
+        if candidate.chosen is None or not (candidate.on_front or candidate.row.origin in GIVEN):
             continue
         used = {s.seed for s in candidate.row.seeds}
-        free = (n for n in range(seeds + len(used)) if n not in used)
-        missing = [next(free) for _ in range(seeds - len(candidate.seeds))]
+        free = (n for n in range(settings, settings + seeds + len(used)) if n not in used)
+        missing = [next(free) for _ in range(seeds - len(candidate.reports))]
         if missing:
-            wanted.append((candidate, missing))
+            wanted.append((candidate, candidate.chosen, missing))
     return wanted

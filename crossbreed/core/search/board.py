@@ -31,15 +31,14 @@ class Board:
         """Read what is out of date; whether anything was."""
         if not self._stale:
             return False
-        heavy = self.rungs > 1 or self.objectives.need_ledger
-        self.rows = self.repository.candidates(self.study_id, details=heavy)
+        self.rows = self.repository.candidates(self.study_id)
         self.candidates = read(self.rows, self.objectives)
         self._stale = False
         return True
 
     def waiting(self) -> list[Item]:
-        """Runs that wait for a worker, by trial number and seed."""
-        return agenda.waiting(self.rows, self.rungs)
+        """Runs that wait, by trial number and seed."""
+        return agenda.waiting(self.rows, self.rungs, self.objectives.score_way)
 
     def proposed(self) -> int:
         """Candidates that came from the space."""

@@ -15,16 +15,16 @@ from crossbreed.core.budget.matcher import Match, certify, match
 from crossbreed.core.errors import CrossbreedError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.model import legality
+from crossbreed.core.search import tuning
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.core.search.proposals import Past, Proposal, Proposer
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Repository
-from crossbreed.storage.rows import CandidateRow, TrialRow
+from crossbreed.storage.rows import CandidateRow, SeedRow, TrialRow
+from crossbreed.storage.runs import Role
 
 PROPOSED = ("start", "sampler")
 """Origins of candidates that came from the space; the others were given by hand."""
-SEEDLESS = ("infeasible", "failed")
-"""States of a candidate that is stored without being trained."""
 
 
 @dataclass
@@ -49,8 +49,12 @@ class Breeder:
         for row in rows:
             if row.origin in PROPOSED:
                 self._draws.add(_key(row.draws))
+            best = tuning.chosen(row.seeds, self.setting.task.score.direction)
             certificates = [
-                p.certificate for s in row.seeds if s.state == "off_budget" for p in s.points.values()
+                p.certificate
+                for s in row.seeds
+                if s.state == "off_budget" and (s.role == "report" or s is best)
+                for p in s.points.values()
             ]
             if row.state == "infeasible":
                 certificates.append(row.certificate)
@@ -114,7 +118,7 @@ class Breeder:
             if known is None:
                 return
             twin = known
-        self._repeat(twin)
+        self._repeat(None if twin is None else next(c for c in candidates if c.row.trial_id == twin.id))
 
     def _next_start(self) -> Proposal | None:
         if self._starts is None:
@@ -167,8 +171,8 @@ class Breeder:
                 state="queued" if feasible else "infeasible",
                 cause=None if feasible else matched.certificate.reason,
             )
-            if feasible:
-                self.add_seed(trial, 0)
+            for seed, lr in enumerate(self.setting.file.train.settings if feasible else ()):
+                self._add_run(trial.id, architecture, seed, lr, "tune")
         if not feasible:
             self.violations[trial.number] = violation(matched.certificate)
         return trial
@@ -189,20 +193,21 @@ class Breeder:
         payload = {"trial": trial.number, "cause": cause, "traceback": traceback.format_exc()}
         self.repository.add_event(self.study_id, "proposal_failed", payload)
 
-    def add_seed(self, trial: TrialRow | CandidateRow, seed: int) -> None:
-        """Queue one run of a candidate under this study's recipe and today's plugins."""
-        trial_id = trial.id if isinstance(trial, TrialRow) else trial.trial_id
-        data = trial.genome if isinstance(trial, TrialRow) else self._genome(trial)
-        architecture = genome.parse(Architecture, data, f"trial {trial.number}")
+    def add_report(self, row: CandidateRow, chosen: SeedRow, seed: int) -> None:
+        """Queue one fresh run of a candidate at the setting of its ``chosen`` tuning run, under today's plugins."""
+        trial = self.repository.trial(self.study_id, row.number)
+        architecture = genome.parse(Architecture, trial.genome, f"trial {trial.number}")
+        lr = self.setting.file.train.settings[chosen.seed]
+        self._add_run(trial.id, architecture, seed, lr, "report")
+
+    def _add_run(self, trial_id: int, architecture: Architecture, seed: int, lr: float, role: Role) -> None:
         self.repository.add_run(
             trial_id,
             seed,
-            recipe=self.setting.file.train,
+            recipe=self.setting.file.train.at(lr),
             identities=self.setting.registry.identities(architecture),
+            role=role,
         )
-
-    def _genome(self, row: CandidateRow) -> dict[str, Any]:
-        return self.repository.trial(self.study_id, row.number).genome
 
     def _trial_of(self, rows: Sequence[CandidateRow], draws: dict[str, Any]) -> TrialRow | None:
         for row in rows:
@@ -210,16 +215,15 @@ class Breeder:
                 return self.repository.trial(self.study_id, row.number)
         return None
 
-    def _repeat(self, twin: TrialRow | None) -> None:
-        """Every fresh proposal was one of ours already: sharpen the last one's mean."""
+    def _repeat(self, twin: Candidate | None) -> None:
+        """Every fresh proposal was one of ours already: sharpen the last one's mean, once its setting is known."""
         self.repeated += 1
         seed = None
-        if twin is not None and twin.state not in SEEDLESS:
-            seed = 1 + max(
-                (r.seed for r in self.repository.runs(self.study_id) if r.trial_id == twin.id), default=-1
-            )
-            self.add_seed(twin, seed)
-        payload = {"trial": None if twin is None else twin.number, "seed": seed}
+        if twin is not None and twin.chosen is not None:
+            used = [s.seed for s in twin.row.seeds]
+            seed = max(len(self.setting.file.train.settings), 1 + max(used))
+            self.add_report(twin.row, twin.chosen, seed)
+        payload = {"trial": None if twin is None else twin.row.number, "seed": seed}
         self.repository.add_event(self.study_id, "repeat", payload)
 
     def _family(self, architecture: Architecture) -> str:

@@ -1,4 +1,8 @@
-"""Candidates with their objectives: stored results read as means and intervals over seeds, and the front among them."""
+"""Candidates with their objectives: stored results read as means and intervals over seeds, and the front among them.
+
+Selection and report are separate: where a candidate has report runs, its numbers are theirs alone. Before, they are those
+of its best tuning run, which chose it and is too good on average (the winner's curse), so they are provisional.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,20 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.front import Direction, hypervolume, non_dominated
 from crossbreed.core.search.statistics import Interval, t_interval
+from crossbreed.core.search.tuning import OWN as OWN
+from crossbreed.core.search.tuning import chosen
 from crossbreed.storage.rows import CandidateRow, MeasurementRow, PointRow, SeedRow
+from crossbreed.storage.states import ENDED
 
-OWN = "own"
 SCORE = "score"
+COUNTED = ("done", "off_budget")
+"""States of runs whose numbers stand."""
 SpeedKey = tuple[str, int, int, str, str, str, bool]
 """Phase, batch, tokens, dtype, device, policy, compiled: what must be equal before two speeds are compared."""
 
@@ -44,6 +52,11 @@ class Objectives:
         return [n for n in self.directions if n != SCORE and n not in QUANTITIES]
 
     @property
+    def score_way(self) -> Direction:
+        """Which scores are better; a study that is not about its score takes larger ones."""
+        return self.directions.get(SCORE, "max")
+
+    @property
     def need_ledger(self) -> bool:
         return any(n in QUANTITIES for n in self.directions)
 
@@ -65,10 +78,12 @@ class Candidate:
     """A stored candidate with its objectives over the seeds that count.
 
     seeds:     runs of one version of its plugins: seeds pool only within equal identities.
-    by_seed:   objective -> seed -> value, of the seeds that count.
+    by_seed:   objective -> seed -> value, of the runs that count.
     means:     objective -> mean, NaN where nothing is known.
     intervals: objective -> 95% Student t interval, None below 3 seeds.
     on_front:  not dominated among eligible candidates of the study.
+    counted:   the runs whose numbers these are: report runs, or before there are any, the best setting's tuning run.
+    chosen:    that tuning run, whose learning rate is the candidate's; None while a setting is still at work.
     """
 
     row: CandidateRow
@@ -77,6 +92,8 @@ class Candidate:
     means: Mapping[str, float]
     intervals: Mapping[str, Interval | None]
     on_front: bool = False
+    counted: tuple[SeedRow, ...] = ()
+    chosen: SeedRow | None = None
 
     @property
     def values(self) -> dict[str, tuple[float, ...]]:
@@ -85,12 +102,36 @@ class Candidate:
 
     @property
     def done(self) -> tuple[SeedRow, ...]:
-        return tuple(s for s in self.seeds if s.state == "done")
+        """The done runs whose numbers these are."""
+        return tuple(s for s in self.counted if s.state == "done")
+
+    @property
+    def reports(self) -> tuple[SeedRow, ...]:
+        """The fresh runs of its setting, however they ended."""
+        return tuple(s for s in self.seeds if s.role == "report")
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether its numbers are of fresh runs; otherwise they are of the run that chose it, and provisional."""
+        return any(s.role == "report" for s in self.done)
+
+    @property
+    def provisional(self) -> bool:
+        """Whether it stands on the front by numbers that fresh runs have still to confirm."""
+        return self.on_front and not self.confirmed
+
+    @property
+    def lr(self) -> float | None:
+        """The learning rate of its best setting; None while that is not known."""
+        return None if self.chosen is None else self.chosen.lr
 
     @property
     def eligible(self) -> bool:
-        """Whether it may stand on the front: trained and measured, and never off its budget."""
-        return bool(self.done) and not any(s.state == "off_budget" for s in self.seeds)
+        """Whether it may stand on the front: trained and measured, never off its budget, and able to be confirmed."""
+        if not self.done or any(s.state == "off_budget" for s in self.counted):
+            return False
+        lost = self.reports and all(s.state in ENDED for s in self.reports)
+        return self.confirmed or not lost
 
 
 def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate]:
@@ -102,10 +143,7 @@ def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate
     found = [_candidate(row, objectives) for row in rows]
     points = [[c.means[n] if c.eligible else math.nan for n in objectives.names] for c in found]
     on_front = non_dominated(points, objectives.ways)
-    return [
-        Candidate(c.row, c.seeds, c.by_seed, c.means, c.intervals, bool(front))
-        for c, front in zip(found, on_front, strict=True)
-    ]
+    return [replace(c, on_front=True) if front else c for c, front in zip(found, on_front, strict=True)]
 
 
 def front_volume(
@@ -129,7 +167,10 @@ def pooled(seeds: Sequence[SeedRow]) -> tuple[SeedRow, ...]:
 
 def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
     seeds = pooled(row.seeds)
-    counted = [s for s in seeds if s.state in ("done", "off_budget")]
+    best = chosen(row.seeds, objectives.score_way)
+    counted = tuple(s for s in seeds if s.role == "report" and s.state in COUNTED)
+    if not counted and best is not None and best.state in COUNTED:
+        counted = (best,)
     by_seed = {
         name: {s.seed: v for s in counted if (v := _value(name, row, s, objectives)) is not None}
         for name in objectives.names
@@ -137,7 +178,7 @@ def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
     values = {name: tuple(found.values()) for name, found in by_seed.items()}
     means = {name: math.fsum(v) / len(v) if v else math.nan for name, v in values.items()}
     intervals = {name: None if name in QUANTITIES else t_interval(v) for name, v in values.items()}
-    return Candidate(row, seeds, by_seed, means, intervals)
+    return Candidate(row, seeds, by_seed, means, intervals, counted=counted, chosen=best)
 
 
 def _value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:

@@ -12,13 +12,15 @@ from crossbreed.core.model.legality import mode_readers
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.candidates import OWN
 from crossbreed.core.search.study_setting import COST_MODEL, StudySetting
-from crossbreed.storage.rows import TrialRow
+from crossbreed.storage.rows import RunRow, TrialRow
 
 
-def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: StudySetting, device: str) -> Job:
+def job_for(
+    item: Item, trial: TrialRow, run: RunRow, lease: str, folder: Path, setting: StudySetting, device: str
+) -> Job:
     """The next job of a run: to its next rung where runs are compared there, else to the end; or its profile."""
-    file, recipe = setting.file, setting.file.train
-    rungs = tuple(recipe.rung_tokens())
+    file = setting.file
+    rungs = tuple(file.train.rung_tokens())
     first = min(s.run_id for s in item.row.seeds) == item.seed.run_id
     phases: tuple[Phase, ...] = ("train", "evaluate")
     routed = bool((trial.ledger or {}).get("rates"))
@@ -29,7 +31,7 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
         # Forced decisions cost the same whatever the seed; one run of each candidate is timed under them.
         forced = tuple(f"forced:{rate:g}" for rate in file.search.forced_rates) if routed else ()
         points = (*dict.fromkeys((*forced, *judged)), OWN) if first else (OWN,)
-    elif first and item.seed.rungs_done < len(rungs) - 1:
+    elif item.seed.role == "tune" and item.seed.rungs_done < len(rungs) - 1:
         phases, rungs = ("train",), rungs[: item.seed.rungs_done + 1]
     return Job(
         study=file.name,
@@ -38,7 +40,7 @@ def job_for(item: Item, trial: TrialRow, lease: str, folder: Path, setting: Stud
         lease=lease,
         architecture=trial.genome,
         task={"name": file.task.name, "params": file.task.params},
-        recipe=recipe.model_dump(mode="json"),
+        recipe=run.recipe,
         artefacts=str(folder),
         rungs=rungs,
         budget=setting.budget.model_dump(mode="json"),

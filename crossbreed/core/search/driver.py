@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crossbreed.core.genome import Architecture
-from crossbreed.core.search import agenda, taking_up
+from crossbreed.core.search import agenda, taking_up, tuning
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
-from crossbreed.core.search.candidates import Objectives
+from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.core.search.executors.base import Executor, Spool
 from crossbreed.core.search.halving import Halving
 from crossbreed.core.search.hold import Hold
@@ -28,6 +28,7 @@ from crossbreed.core.search.progress import Activity, Progress
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Driver as Process
 from crossbreed.storage import Repository
+from crossbreed.storage.rows import SeedRow
 
 POLL_S = 0.25
 """Longest wait for reports; also how fast a stop is noticed between reports."""
@@ -150,8 +151,18 @@ class Driver:
         return bool(limits) and self.jobs.pace.elapsed_s > 3600 * min(limits)
 
     def _refresh(self) -> None:
-        if self.board.refresh():
+        while self.board.refresh():
             self.halving.update()
+            self._end_unneeded()
+
+    def _end_unneeded(self) -> None:
+        """End trained tuning runs whose architecture has a better setting: they need no timing."""
+        for item in self.board.waiting():
+            if item.need == "nothing":
+                cause = tuning.off_budget(item.seed)
+                state = "done" if cause is None else "off_budget"
+                self.repository.set_run_state(item.seed.run_id, state, cause=cause)
+                self.board.changed()
 
     # What to do next
 
@@ -160,7 +171,7 @@ class Driver:
         while self.jobs.free:
             waiting = self._waiting()
             to_train = [i for i in waiting if i.need == "train" and self.halving.may_train(i)]
-            to_profile = [i for i in waiting if i.need != "train"]
+            to_profile = [i for i in waiting if i.need == "profile"]
             more = not self._out_of_time and (bool(to_train) or self._may_propose())
             if not to_profile:
                 self._profiling = False
@@ -191,8 +202,11 @@ class Driver:
         return [i for i in self.board.waiting() if i.seed.run_id not in given]
 
     def _work_left(self) -> bool:
-        seeds = agenda.wanted_seeds(self.board.candidates, self.search.seeds)
-        return bool(self._waiting()) or self._may_propose() or bool(seeds)
+        return bool(self._waiting()) or self._may_propose() or bool(self._wanted_seeds())
+
+    def _wanted_seeds(self) -> list[tuple[Candidate, SeedRow, list[int]]]:
+        settings = len(self.file.train.settings)
+        return agenda.wanted_seeds(self.board.candidates, self.search.seeds, settings)
 
     def _may_propose(self) -> bool:
         return self.board.proposed() + self.breeder.repeated < self.search.trial_limit()
@@ -203,10 +217,10 @@ class Driver:
         if at_rungs:
             self.halving.close(at_rungs)
             return True
-        wanted = agenda.wanted_seeds(self.board.candidates, self.search.seeds)
-        for candidate, seeds in wanted:
+        wanted = self._wanted_seeds()
+        for candidate, chosen, seeds in wanted:
             for seed in seeds:
-                self.breeder.add_seed(candidate.row, seed)
+                self.breeder.add_report(candidate.row, chosen, seed)
         self.board.changed()
         return bool(wanted)
 
@@ -250,6 +264,5 @@ class Driver:
     def _jobs_left(self, states: Mapping[str, int], unproposed: int) -> int:
         """Jobs until the end, about: two for each run (train, profile), and fresh seeds for a front as it is now."""
         open_runs = sum(states.get(s, 0) for s in ("queued", "leased", "running", "preempted"))
-        wanted = agenda.wanted_seeds(self.board.candidates, self.search.seeds)
-        seeds = sum(len(missing) for _, missing in wanted)
+        seeds = sum(len(missing) for _, _, missing in self._wanted_seeds())
         return 2 * (open_runs + seeds + max(0, unproposed))

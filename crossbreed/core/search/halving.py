@@ -1,15 +1,24 @@
-"""Who goes on from one rung to the next, and who is pruned there, as one study stands."""
+"""Who goes on from one rung to the next, and who is pruned there, as one study stands.
+
+Halving works inside a candidate first, over its settings, then between candidates, each by its best setting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from crossbreed.core.search import agenda
-from crossbreed.core.search.agenda import Item
+from crossbreed.core.search import agenda, tuning
+from crossbreed.core.search.agenda import GIVEN, Item
 from crossbreed.core.search.board import Board
-from crossbreed.core.search.rungs import promotions
+from crossbreed.core.search.rungs import Standing, promotions
 from crossbreed.core.search.study_setting import StudySetting
+from crossbreed.storage.rows import CandidateRow
+from crossbreed.storage.states import ENDED
+
+RungMetrics = Mapping[int, Mapping[int, Mapping[str, float]]]
+"""Run id -> rung -> metrics."""
 
 
 @dataclass
@@ -18,40 +27,76 @@ class Halving:
 
     board: Board
     setting: StudySetting
-    _promoted: set[int] = field(default_factory=set)
+    _promoted: set[tuple[int, int]] = field(default_factory=set)
 
     def update(self) -> None:
-        """Promote whom the board's results promote."""
-        if self.board.rungs > 1:
-            self._promoted.update(self._promotions(closing=False))
+        """Drop settings that are beaten, and promote whom the board's results promote."""
+        if self.board.rungs == 1:
+            return
+        metrics = self._metrics()
+        for row in self.board.rows:
+            self._drop_settings(row, metrics)
+        standings = self._standings(metrics)
+        self._promoted.update(self._promotions(standings, closing=False))
+        # A genome given by hand is compared with, not selected.
+        given = {row.trial_id for row in self.board.rows if row.origin in GIVEN}
+        self._promoted.update((s.trial_id, s.rung) for s in standings if s.trial_id in given)
 
     def may_train(self, item: Item) -> bool:
-        """A first run waits at each rung until it is promoted; later seeds of a candidate go straight through."""
-        rungs = self.board.rungs
-        first = min(s.run_id for s in item.row.seeds)
-        compared = rungs > 1 and item.seed.run_id == first and 0 < item.seed.rungs_done < rungs
-        return not compared or item.seed.state == "preempted" or item.seed.run_id in self._promoted
+        """A tuning run waits at each rung until its candidate is promoted; report runs go straight through."""
+        at_rung = 0 < item.seed.rungs_done < self.board.rungs
+        if item.seed.role != "tune" or not at_rung or item.seed.state == "preempted":
+            return True
+        return (item.row.trial_id, item.seed.rungs_done - 1) in self._promoted
 
     def close(self, at_rungs: Sequence[Item]) -> None:
         """Nothing else can reach a rung: let the best of the highest go on, and prune those not among the best."""
-        chosen = set(self._promotions(closing=True))
-        highest = max((i.seed.rungs_done for i in at_rungs if i.seed.run_id in chosen), default=0)
+        chosen = set(self._promotions(self._standings(self._metrics()), closing=True))
+        highest = max((rung for _, rung in chosen), default=0)
+        self._promoted.update(place for place in chosen if place[1] == highest)
         for item in at_rungs:
-            if item.seed.run_id in chosen and item.seed.rungs_done == highest:
-                self._promoted.add(item.seed.run_id)
-            elif item.seed.run_id not in chosen:
+            rung = item.seed.rungs_done - 1
+            if (item.row.trial_id, rung) not in chosen:
                 reduction = self.setting.file.train.reduction
-                cause = f"not among the best 1/{reduction:g} of rung {item.seed.rungs_done - 1}"
-                self.board.repository.set_run_state(item.seed.run_id, "pruned", cause=cause)
+                self._prune(item.seed.run_id, f"not among the best 1/{reduction:g} of rung {rung}")
         self.board.changed()
 
-    def _promotions(self, *, closing: bool) -> list[int]:
+    def _drop_settings(self, row: CandidateRow, metrics: RungMetrics) -> None:
+        """Prune the settings of a candidate that are not among its best at the last rung all of them have reached."""
+        runs = tuning.tuning(row.seeds)
+        alive = [s for s in runs if s.state not in ENDED]
+        if len(runs) == 1 or not alive:
+            return
+        rung = min(s.rungs_done for s in alive) - 1
+        there = [s for s in runs if rung in metrics.get(s.run_id, {})]
+        if rung < 0 or rung >= self.board.rungs - 1 or not there:
+            return
+        quota = len(runs)
+        for _ in range(rung + 1):
+            quota = math.ceil(quota / self.setting.file.train.reduction)
+        best = agenda.ranked(
+            there, rung, metrics, self.setting.task.score.name, self.board.objectives.score_way
+        )
+        for seed in best[quota:]:
+            if seed.rungs_done == rung + 1 and seed.state in agenda.WAITING:
+                cause = f"lr {seed.lr:g} is not among the best {quota} of {len(runs)} settings at rung {rung}"
+                self._prune(seed.run_id, cause)
+
+    def _prune(self, run_id: int, cause: str) -> None:
+        self.board.repository.set_run_state(run_id, "pruned", cause=cause)
+        self.board.changed()
+
+    def _metrics(self) -> RungMetrics:
         board = self.board
-        metrics = {
+        return {
             run_id: {r.rung: r.metrics for r in rungs}
             for run_id, rungs in board.repository.study_rungs(board.study_id).items()
         }
-        score = self.setting.task.score.name
-        standing = agenda.standings(board.rows, metrics, board.objectives, score, board.rungs)
+
+    def _standings(self, metrics: RungMetrics) -> list[Standing]:
+        board, score = self.board, self.setting.task.score.name
+        return agenda.standings(board.rows, metrics, board.objectives, score, board.rungs)
+
+    def _promotions(self, standings: Sequence[Standing], *, closing: bool) -> list[tuple[int, int]]:
         reduction = self.setting.file.train.reduction
-        return promotions(standing, board.objectives.ways, reduction, board.rungs, closing=closing)
+        return promotions(standings, self.board.objectives.ways, reduction, self.board.rungs, closing=closing)

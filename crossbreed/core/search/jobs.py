@@ -107,9 +107,9 @@ class Jobs:
             self.board.changed()
             return False
         folder = run_folder(self.setting.file.name, item.row.number, item.seed.seed)
-        trial = self.repository.trial(self.study_id, item.row.number)
+        trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
         place = self.repository.artefacts / folder
-        job = job_for(item, trial, lease, place, self.setting, self.device)
+        job = job_for(item, trial, run, lease, place, self.setting, self.device)
         flops = float((trial.ledger or {}).get("training_flops_per_token") or 0.0)
         self._active[lease] = _Active(item, job, folder, flops)
         executor.submit(job)

@@ -42,8 +42,8 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """``runs``, ``seconds`` and ``disk_bytes`` are (least, most): one seed for every candidate but the reference, and all
-    seeds for all of them. Seconds come from a few timed steps of the reference on this machine.
+    """``runs``, ``seconds`` and ``disk_bytes`` are (least, most): all settings of every candidate with fresh seeds for the
+    reference alone, and for all of them. Seconds come from a few timed steps of the reference on this machine.
     """
 
     rows: tuple[PlanRow, ...]
@@ -67,8 +67,9 @@ def plan(setting: StudySetting, workers: int = 1) -> Plan:
     trained = [row for row in rows if row.reason is None and row.ledger is not None]
     share = len(trained) / len(rows) if rows else 0.0
     candidates = round(search.trial_limit() * share)
-    given = search.seeds if setting.reference is not None else 0
-    runs = (candidates + given, candidates * search.seeds + given)
+    settings = len(train.settings)
+    given = settings + search.seeds if setting.reference is not None else 0
+    runs = (candidates * settings + given, candidates * (settings + search.seeds) + given)
     seconds = _seconds_per_run(setting)
     weights = max((row.ledger.parameters for row in trained if row.ledger is not None), default=0)
     per_run = len(train.rung_tokens()) * weights * CHECKPOINT_BYTES_PER_WEIGHT
@@ -117,7 +118,11 @@ def _seconds_per_run(setting: StudySetting) -> float:
     train, task = setting.file.train, setting.task
     step = train.batch * task.length
     trainer = Trainer(
-        LanguageModel(architecture, setting.registry), task, train, _NO_OWNER, lambda record: None
+        LanguageModel(architecture, setting.registry),
+        task,
+        train.at(train.settings[0]),
+        _NO_OWNER,
+        lambda record: None,
     )
     threads = torch.get_num_threads()
     # As many as a worker will use: more of them than free cores make small steps many times slower.

@@ -1,6 +1,6 @@
-"""Which runs go on to their next rung: successive halving over several objectives, decided as results come in.
+"""Which candidates go on to their next rung: successive halving over several objectives, decided as results come in.
 
-A rung's finished runs are ordered by non-dominated layer, then crowding (MO-ASHA, Schmucker et al. 2021, with NSGA-II's
+A rung's candidates are ordered by non-dominated layer, then crowding (MO-ASHA, Schmucker et al. 2021, with NSGA-II's
 order). The best 1/reduction of them go on; the others wait, and are pruned when nothing better can come any more.
 """
 
@@ -15,12 +15,12 @@ from crossbreed.core.search.front import Direction, best_first
 
 @dataclass(frozen=True)
 class Standing:
-    """A run whose training has reached the end of ``rung`` (from 0), with its objectives there.
+    """A candidate whose training has reached the end of ``rung`` (from 0), with its objectives there.
 
     ``waiting``: it stopped there and has neither gone on nor ended.
     """
 
-    run_id: int
+    trial_id: int
     rung: int
     values: tuple[float, ...]
     waiting: bool
@@ -33,10 +33,10 @@ def promotions(
     rungs: int,
     *,
     closing: bool,
-) -> list[int]:
-    """Waiting runs that may go on, those on the highest rung first.
+) -> list[tuple[int, int]]:
+    """Waiting candidates, as (trial id, rung), that may go on, those on the highest rung first.
 
-    ``standings`` has one entry for every rung that every run has reached. ``closing``: no run can still reach a lower
+    ``standings`` has one entry for every rung that every candidate has reached. ``closing``: none can still reach a lower
     rung, so at least one of each rung goes on and shares are rounded up.
     """
     by_rung: dict[int, list[Standing]] = {}
@@ -46,9 +46,9 @@ def promotions(
     for rung in sorted(by_rung, reverse=True):
         if rung >= rungs - 1:
             continue
-        there = sorted(by_rung[rung], key=lambda s: s.run_id)
+        there = sorted(by_rung[rung], key=lambda s: s.trial_id)
         share = len(there) / reduction
         quota = math.ceil(share) if closing else math.floor(share)
         order = best_first([s.values for s in there], directions)
-        chosen += [there[i].run_id for i in order[:quota] if there[i].waiting]
+        chosen += [(there[i].trial_id, rung) for i in order[:quota] if there[i].waiting]
     return chosen

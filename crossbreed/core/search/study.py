@@ -178,8 +178,9 @@ class Study:
 
     def candidates(self) -> pd.DataFrame:
         """One row per candidate: objectives as means with ``_low`` and ``_high`` ends of their 95% intervals (missing below
-        3 seeds), ``front_probability`` (missing below 3 seeds, and for what may not stand on the front), runs that trained
-        and how many ``diverged``, ledger quantities, and signed relative residuals of the budget as ``residual_*``.
+        3 seeds), whether they are ``confirmed`` by fresh runs, the learning rate of its best setting, ``front_probability``
+        (missing below 3 seeds, and for what may not stand on the front), runs that trained and how many ``diverged``, ledger
+        quantities, and signed relative residuals of the budget as ``residual_*``.
         """
         import pandas as pd
 
@@ -205,6 +206,8 @@ def _table_row(candidate: Candidate, objectives: Objectives, surely: float | Non
         "front_probability": surely,
         "trained": trained.runs,
         "diverged": trained.diverged,
+        "confirmed": candidate.confirmed,
+        "lr": candidate.lr,
         "hash": row.hash[:12],
     }
     for name in objectives.names:
@@ -221,7 +224,7 @@ def _table_row(candidate: Candidate, objectives: Objectives, surely: float | Non
 def _columns(candidates: Iterable[Candidate], objectives: Objectives) -> list[str]:
     """All columns in order, also for a study without candidates."""
     columns = ["trial", "family", "origin", "state", "cause", "seeds", "on_front", "front_probability"]
-    columns += ["trained", "diverged", "hash"]
+    columns += ["trained", "diverged", "confirmed", "lr", "hash"]
     columns += [c for n in objectives.names for c in (n, f"{n}_low", f"{n}_high")]
     columns += [name for name in QUANTITIES if name not in objectives.names]
     residuals = [

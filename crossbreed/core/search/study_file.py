@@ -193,6 +193,14 @@ class StudyFile(Section):
                 raise ValueError(f"objective {name!r} is a speed; its direction is 'max'")
         return objectives
 
+    @model_validator(mode="after")
+    def _tunes_by_score(self) -> StudyFile:
+        if len(self.train.settings) > 1 and "score" not in self.objectives:
+            raise ValueError(
+                f"train.lr {list(self.train.settings)} is tuned by the score, so objectives must have score"
+            )
+        return self
+
     @staticmethod
     def load(path: str | Path) -> StudyFile:
         """Read a study file and inline its reference genome. Raises ConfigError sentences with nearest keys."""

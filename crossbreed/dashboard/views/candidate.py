@@ -83,6 +83,7 @@ def _chosen() -> None:
 def _summary(candidate: Candidate, objectives: Objectives) -> None:
     row = candidate.row
     place = "on the front" if candidate.on_front else row.state.replace("_", " ")
+    place += " provisionally" if candidate.provisional else ""
     words = f"{code(row.family)}, {place}, from {code(row.origin)}, {code('hash ' + row.hash[:12])}"
     st.markdown(f"### Candidate {row.number}\n{words}")
     if row.cause:

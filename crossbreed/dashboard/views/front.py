@@ -42,7 +42,7 @@ def body() -> None:
         st.markdown("##### The front")
         table = candidate_rows(results.front, results.objectives)
         st.dataframe(
-            table.drop(columns=["front", "cause"]),
+            table.drop(columns=["cause"]),
             hide_index=True,
             column_config=candidate_formats(table),
             placeholder="",
@@ -110,7 +110,8 @@ def _clicked() -> None:
 def _caption(objectives: Objectives, shown: Sequence[Candidate], hidden: dict[str, int]) -> None:
     words = [f"{len(shown)} candidates shown" + (f"; not shown: {counts(hidden)}." if hidden else ".")]
     words.append(
-        "Means over seeds; bars are 95% Student t intervals, from 3 seeds on. Faint markers are dominated."
+        "Means over fresh seeds; bars are 95% Student t intervals, from 3 seeds on. Faint markers are dominated; open stars "
+        "are provisional, from the one run that chose the candidate."
     )
     if len(objectives.names) > 2:
         others = ", ".join(UNITS.get(n, n) for n in objectives.names)

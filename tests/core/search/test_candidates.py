@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,14 @@ TWO = Objectives({"score": "max", "decode_tokens_per_s": "max"})
 
 def measurement(median: float, device: str = "cpu", policy: str = "best") -> MeasurementRow:
     fields: dict[str, Any] = dict.fromkeys(MeasurementRow.__dataclass_fields__, 0)
-    fields |= {"metric": "decode_tokens_per_s", "phase": "decode", "batch": 1, "tokens": 16, "median": median}
+    fields |= {
+        "unit": "tokens/s",
+        "metric": "decode_tokens_per_s",
+        "phase": "decode",
+        "batch": 1,
+        "tokens": 16,
+        "median": median,
+    }
     return MeasurementRow(**{**fields, "device": device, "policy": policy})
 
 
@@ -26,9 +34,26 @@ def seed(
     evaluations = () if score is None else (EvaluationRow(16, {}, score, 8, 0),)
     own = PointRow("own", None, None, None, None, speeds, evaluations)
     identities = more.get("identities", {"mixer:attention": "crossbreed 1"})
-    return SeedRow(
-        more.get("run", number + 1), number, state, None, more.get("rungs", 1), identities, {"own": own}
-    )
+    role = more.get("role", "tune" if number == 0 else "report")
+    own = replace(own, certificate=more.get("certificate"))
+    run, rungs = more.get("run", number + 1), more.get("rungs", 1)
+    return SeedRow(run, number, state, None, rungs, identities, {"own": own}, role, more.get("lr", 1e-3))
+
+
+def settings(*scores: float | None, **more: Any) -> list[SeedRow]:
+    """Tuning runs of one candidate, done and measured, the learning rate of each being its number."""
+    return [
+        seed(
+            i,
+            s,
+            measurement(9.0),
+            role="tune",
+            lr=float(i),
+            state="done" if s is not None else "diverged",
+            **more,
+        )
+        for i, s in enumerate(scores)
+    ]
 
 
 def row(number: int, *seeds: SeedRow, origin: str = "sampler", **more: Any) -> CandidateRow:
@@ -38,7 +63,8 @@ def row(number: int, *seeds: SeedRow, origin: str = "sampler", **more: Any) -> C
 
 
 def test_means_and_intervals_over_seeds() -> None:
-    seeds = [seed(i, s, measurement(v)) for i, (s, v) in enumerate([(0.8, 10.0), (0.9, 20.0), (1.0, 30.0)])]
+    spread = [(0.8, 10.0), (0.9, 20.0), (1.0, 30.0)]
+    seeds = [seed(i, s, measurement(v), role="report") for i, (s, v) in enumerate(spread, 1)]
     (found,) = read([row(0, *seeds)], TWO)
     assert found.means == pytest.approx({"score": 0.9, "decode_tokens_per_s": 20.0})
     interval = found.intervals["score"]
@@ -49,7 +75,7 @@ def test_means_and_intervals_over_seeds() -> None:
 
 def test_speeds_of_another_key_are_not_mixed_in() -> None:
     rows = [
-        row(0, seed(0, 0.5, measurement(10.0)), seed(1, 0.5, measurement(10.0))),
+        row(0, seed(1, 0.5, measurement(10.0)), seed(2, 0.5, measurement(10.0))),
         row(1, seed(0, 0.4, measurement(20.0), measurement(99.0, device="gpu"))),
         row(2, seed(0, 0.9, measurement(500.0, device="gpu"))),
         row(3, seed(0, 0.9, measurement(500.0, policy="reference"))),
@@ -67,15 +93,15 @@ def test_a_score_that_is_missing_is_never_on_the_front() -> None:
 
 def test_off_budget_has_numbers_but_no_place() -> None:
     off = row(0, seed(0, 0.9, measurement(9.0), state="off_budget"))
-    mixed = row(1, seed(0, 0.9, measurement(9.0)), seed(1, 0.9, measurement(9.0), state="off_budget"))
+    mixed = row(1, seed(1, 0.9, measurement(9.0)), seed(2, 0.9, measurement(9.0), state="off_budget"))
     found = read([off, mixed, row(2, seed(0, 0.1, measurement(1.0)))], TWO)
     assert [c.on_front for c in found] == [False, False, True]
     assert found[0].means["score"] == 0.9
 
 
 def test_seeds_of_another_plugin_version_do_not_pool() -> None:
-    old = [seed(i, 0.1, measurement(1.0), identities={"router:x": "sha256:old"}) for i in range(2)]
-    new = [seed(i + 2, 0.5, measurement(2.0), identities={"router:x": "sha256:new"}) for i in range(2)]
+    old = [seed(i + 1, 0.1, measurement(1.0), identities={"router:x": "sha256:old"}) for i in range(2)]
+    new = [seed(i + 3, 0.5, measurement(2.0), identities={"router:x": "sha256:new"}) for i in range(2)]
     (found,) = read([row(0, *old, *new)], TWO)
     assert found.values["score"] == (0.5, 0.5)
     (found,) = read([row(0, *old, *new[:1])], TWO)
@@ -92,20 +118,77 @@ def test_ledger_quantities_are_objectives_without_intervals() -> None:
 
 
 def test_what_a_run_needs_next() -> None:
-    assert agenda.need(seed(0, None, rungs=0), 1) == "train"
-    assert agenda.need(seed(0, None, rungs=1), 1) == "train"
-    assert agenda.need(seed(0, 0.5, rungs=1), 2) == "train"
-    assert agenda.need(seed(0, 0.5, rungs=1), 1) == "profile"
-    assert agenda.need(seed(0, 0.5, measurement(1.0), rungs=1), 1) == "nothing"
+    def need(*seeds: SeedRow, rungs: int = 1) -> list[str]:
+        return [item.need for item in agenda.needs(row(0, *seeds), rungs, "max")]
+
+    waits: dict[str, Any] = {"state": "queued"}
+    assert need(seed(0, None, rungs=0, **waits)) == ["train"]
+    assert need(seed(0, None, rungs=1, **waits)) == ["train"]
+    assert need(seed(0, 0.5, rungs=1, **waits), rungs=2) == ["train"]
+    assert need(seed(0, 0.5, rungs=1, **waits)) == ["profile"]
+    assert need(seed(0, 0.5, measurement(1.0), rungs=1, **waits)) == ["nothing"]
+    assert need(seed(0, 0.5, rungs=1)) == []
+
+
+def test_settings_wait_for_each_other_and_only_the_best_is_timed() -> None:
+    def need(*scores: float | None) -> list[str]:
+        seeds = [
+            seed(i, s, role="tune", state="queued", rungs=0 if s is None else 1) for i, s in enumerate(scores)
+        ]
+        return [item.need for item in agenda.needs(row(0, *seeds), 1, "max")]
+
+    assert need(0.5, None, 0.9) == ["siblings", "train", "siblings"]
+    assert need(0.5, 0.7, 0.9) == ["nothing", "nothing", "profile"]
+    assert need(0.9, 0.9, 0.1) == ["profile", "nothing", "nothing"]
+
+
+def test_the_best_setting_is_the_candidates_and_a_diverged_one_counts_as_worst() -> None:
+    (found,) = read([row(0, *settings(0.2, None, 0.6))], TWO)
+    assert (found.lr, found.means["score"], found.confirmed) == (2.0, 0.6, False)
+    assert found.provisional
+    (found,) = read([row(0, *settings(None, None))], TWO)
+    assert (found.lr, found.eligible) == (None, False)
+    (lower,) = read([row(0, *settings(0.2, 0.6))], Objectives({"score": "min"}))
+    assert lower.lr == 0.0
+
+
+def test_a_setting_within_the_budget_comes_before_a_better_one_outside() -> None:
+    runs = settings(0.9, 0.4)
+    own = replace(runs[0].points["own"], certificate={"feasible": False, "reason": "memory"})
+    (found,) = read([row(0, replace(runs[0], points={"own": own}, state="off_budget"), runs[1])], TWO)
+    assert (found.lr, found.means["score"]) == (1.0, 0.4)
+    assert found.eligible
+
+
+def test_reported_numbers_are_those_of_fresh_runs_alone() -> None:
+    fresh = [seed(i, 0.5, measurement(9.0)) for i in (2, 3)]
+    (found,) = read([row(0, *settings(0.2, 0.9), *fresh)], TWO)
+    assert found.values["score"] == (0.5, 0.5)
+    assert found.confirmed
+    assert not found.provisional
+
+
+def test_a_member_whose_fresh_runs_all_fail_leaves_the_front() -> None:
+    failed = [seed(i, None, state="diverged") for i in (1, 2)]
+    weaker = row(1, seed(0, 0.1, measurement(1.0)))
+    found = read([row(0, seed(0, 0.9, measurement(9.0)), *failed), weaker], TWO)
+    assert [c.on_front for c in found] == [False, True]
+    waiting = seed(3, None, state="queued", rungs=0)
+    found = read([row(0, seed(0, 0.9, measurement(9.0)), *failed, waiting), weaker], TWO)
+    assert [c.on_front for c in found] == [True, False]
 
 
 def test_fresh_seeds_go_to_the_front_and_to_given_genomes() -> None:
     rows = [
         row(0, seed(0, 0.1, measurement(1.0)), origin="reference"),
-        row(1, seed(0, 0.9, measurement(9.0)), seed(4, 0.9, measurement(9.0), run=9)),
+        row(1, seed(0, 0.9, measurement(9.0)), seed(3, 0.9, measurement(9.0), run=9)),
         row(2, seed(0, 0.2, measurement(2.0))),
         row(3, origin="named"),
     ]
-    wanted = agenda.wanted_seeds(read(rows, TWO), 3)
-    assert [(c.row.number, seeds) for c, seeds in wanted] == [(0, [1, 2]), (1, [1])]
-    assert agenda.wanted_seeds(read(rows, TWO), 1) == []
+    wanted = agenda.wanted_seeds(read(rows, TWO), 3, settings=1)
+    assert [(c.row.number, best.seed, seeds) for c, best, seeds in wanted] == [
+        (0, 0, [1, 2, 3]),
+        (1, 0, [1, 2]),
+    ]
+    wanted = agenda.wanted_seeds(read(rows, TWO), 1, settings=4)
+    assert [(c.row.number, seeds) for c, _, seeds in wanted] == [(0, [4])]

@@ -41,9 +41,10 @@ def test_a_search_trains_starts_then_samples_and_confirms_its_front(database: Pa
     assert [r.family for r in rows.values()][:3] == ["width 32", "width 8", "width 16"]
     assert {s.state for r in rows.values() for s in r.seeds} == {"done"}
     front = [c for c in candidates(repository, study) if c.on_front]
-    # Wider is better and slower, so every width is on the front, with three seeds and intervals.
+    # Wider is better and slower, so every width is on the front, with three fresh seeds and intervals.
     assert {c.row.number for c in front} == set(rows)
-    assert all(len(c.done) == 3 and c.intervals["score"] for c in front)
+    assert all(len(c.done) == 3 and c.confirmed and c.intervals["score"] for c in front)
+    assert all([s.seed for s in c.done] == [1, 2, 3] for c in front)
     assert repository.driver(study) is None
 
 
@@ -104,14 +105,14 @@ def test_memory_is_measured_once_a_candidate_and_is_no_speed(
             assert len(own.measured("training_peak_allocated_bytes")) == (seed.seed == 0)
 
 
-def test_dominated_candidates_keep_one_seed(database: Path, toys: Registry) -> None:
+def test_dominated_candidates_are_not_run_again(database: Path, toys: Registry) -> None:
     def best_is_32(job: Job) -> tuple[float, float]:
         return (0.9, 100.0) if width_of(job) == 32 else (0.1 + 0.001 * width_of(job), 50.0)
 
     _, repository, study = drive(database, setting(toys), Scripted(best_is_32))
     rows = by_number(repository, study)
     seeds = {r.number: len(r.seeds) for r in rows.values()}
-    assert seeds == {0: 3, 1: 1, 2: 1, 3: 1, 4: 1}
+    assert seeds == {0: 4, 1: 1, 2: 1, 3: 1, 4: 1}
 
 
 def test_whose_plugins_may_run_goes_with_every_job(database: Path, toys: Registry) -> None:
@@ -266,7 +267,10 @@ def test_a_small_space_ends_in_more_seeds_not_in_a_loop(database: Path, toys: Re
     repeats = [e.payload for e in repository.events(study) if e.kind == "repeat"]
     assert len(repeats) == 3
     extra = Counter(p["trial"] for p in repeats)
-    assert {n: len(r.seeds) - 1 for n, r in rows.items() if len(r.seeds) > 1} == dict(extra)
+    fresh = {n: [s.role for s in r.seeds].count("report") for n, r in rows.items()}
+    # Every member has one fresh seed, and one more for every time it was proposed again.
+    assert all(count >= extra[n] for n, count in fresh.items())
+    assert sum(fresh.values()) >= 3
     # Run again, it remembers that it had nothing new to propose.
     again = Scripted()
     assert drive(database, small, again)[0] == "done"

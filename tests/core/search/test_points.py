@@ -57,7 +57,7 @@ def test_points_reach_the_runs_they_fit_and_are_stored_beside_their_own(tmp_path
         jobs = [job for job in executor.log if job.number == number]
         assert {job.judged for job in jobs if "evaluate" in job.phases} == {points}
         detail = repository.trial_detail(study_id, number)
-        assert len(detail.runs) == 2
+        assert [run.run.role for run in detail.runs] == ["tune", "report", "report"]
         for place, run in enumerate(detail.runs):
             judged = {name for name, point in run.points.items() if point.evaluations}
             timed = {name for name, point in run.points.items() if point.measurements}
@@ -75,10 +75,10 @@ def test_a_forced_rate_may_be_judged_too(tmp_path: Path, toys: Registry):
         tmp_path / "forced.db", setting(toys, search=search), executor, DriverOptions(named=(tm,))
     )
     timed = [job.points for job in executor.log if job.number == 1 and "profile" in job.phases]
-    assert timed == [("forced:0.22", "forced:1", SINGLE, "own")]
+    assert timed == [("forced:0.22", "forced:1", SINGLE, "own"), ("own",)]
     assert Counter(job.judged for job in executor.log if "train" in job.phases) == {
-        (): 1,
-        ("forced:0.22", SINGLE): 1,
+        (): 2,
+        ("forced:0.22", SINGLE): 2,
     }
     repository.close()
 

@@ -313,17 +313,18 @@ def test_named_genomes_are_trained_without_searching(tmp_path: Path) -> None:
         table = study.candidates()
     assert list(table["origin"]) == ["reference", "named"]
     assert list(table["seeds"]) == [2, 2]
+    assert table["confirmed"].all()
 
 
 def test_a_plan_trains_nothing_and_stores_nothing(tmp_path: Path) -> None:
     setting = resolve(toy_file(search={"trials": 4, "seeds": 3}), toys())
     found = plan(setting, workers=2)
     assert found.families == ["width 32", "width 8", "width 16"]
-    assert found.runs == (4 + 3, 4 * 3 + 3)
+    assert found.runs == (4 + 4, 4 * 4 + 4)
     assert 0 < found.seconds[0] < found.seconds[1]
-    assert found.seconds[0] == pytest.approx(7 * found.seconds_per_run / 2)
+    assert found.seconds[0] == pytest.approx(8 * found.seconds_per_run / 2)
     weights = max(row.ledger.parameters for row in found.rows if row.ledger is not None)
-    assert found.disk_bytes[0] == 7 * 12 * weights
+    assert found.disk_bytes[0] == 8 * 12 * weights
     assert list(tmp_path.iterdir()) == []
 
 
