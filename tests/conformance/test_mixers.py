@@ -89,6 +89,7 @@ def test_what_does_not_apply_follows_from_what_is_stated() -> None:
         "head-sizes",
         "state-structure",
         "backends",
+        "reader",
     }
     assert "same_in_training=False" in why["same-in-training"]
     assert "packing=False" in why["documents"]

@@ -98,6 +98,13 @@ class Soft(Threshold):
     def loss(self, score_BT: Tensor, counted_BT: Tensor) -> Tensor:
         return (score_BT * counted_BT).sum().square() / counted_BT.sum().clamp_min(1)
 
+    @staticmethod
+    def cost(config: Any, build: RouterBuild, shape: Shape) -> Cost:
+        # Backward, the gradient of the input is an outer product, which is no matrix product.
+        flops = 2.0 * build.d_model
+        work = Work(flops, 2 * flops, flops, 2 * flops)
+        return Cost(write=work, parameters=build.d_model, active_parameters=build.d_model)
+
 
 class Smooth(Threshold):
     """Choice 1 where a running average of the score along the document is positive: a state of its own."""

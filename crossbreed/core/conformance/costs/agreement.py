@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
 
 from crossbreed.core.conformance import probes
 from crossbreed.core.conformance.case import Case, Sizes
-from crossbreed.core.conformance.costs.models import SAMPLES, forced
+from crossbreed.core.conformance.costs.models import SAMPLES, forced, layers
 from crossbreed.core.conformance.costs.subject import EXECUTED, HALF, CostSubject
 from crossbreed.core.conformance.flop_count import count_flops
 from crossbreed.core.conformance.rule import require, rule
@@ -63,9 +64,9 @@ def state_bytes(subject: CostSubject, case: Case) -> None:
     "cost",
     "executed-flops",
     says="Executed FLOPs per token are what PyTorch dispatches, a multiply-add being 2.",
-    measured="Training, prefill and decode of 24 tokens by seven small models, decisions forced to rates of one half, within 1 %.",
+    measured="Training, prefill and decode of 24 and of 70 tokens by seven small models, decisions forced to rates of one half, within 1 %.",
     faults=("F1", "F2", "F4", "F5"),
-    sizes=Sizes({"tokens": (24,)}),
+    sizes=Sizes({"tokens": (24, 70)}, {"tokens": (24,)}),
 )
 def executed_flops(subject: CostSubject, case: Case) -> None:
     tokens = case["tokens"]
@@ -81,6 +82,36 @@ def executed_flops(subject: CostSubject, case: Case) -> None:
                 f"{field} of {name!r} is {stated:g}, but {count:g} are dispatched",
                 stated=stated,
                 dispatched=count,
+            )
+
+
+@rule(
+    "cost",
+    "algorithmic-flops",
+    says="FLOPs that budgets are held to are those of the mathematics: visible pairs, each once, and three times forward in training.",
+    measured="Of 24 and of 70 tokens: a token more costs prefill, in all, what decoding it costs; decode of it costs what is executed, since "
+    "nothing is hidden from one token; training costs three times prefill. Within 1e-9.",
+    faults=("F5", "F9"),
+    sizes=Sizes({"tokens": (24, 70)}, {"tokens": (24,)}),
+    after=("complete", "executed-flops", "monotone-size", "monotone-length", "conditional-work"),
+)
+def algorithmic_flops(subject: CostSubject, case: Case) -> None:
+    tokens = case["tokens"]
+    for name, mixer in (("never looks back", probes.FADING), ("looks back", probes.LOOKING)):
+        before, here = (
+            subject.ledger(case.settings, layers(mixer), tokens=number) for number in (tokens - 1, tokens)
+        )
+        total, less = (ledger.tokens * ledger.prefill_flops_per_token for ledger in (here, before))
+        for field, stated, wanted in (
+            ("decode FLOPs", here.decode_flops_per_token, here.executed_decode_flops_per_token),
+            (f"prefill FLOPs of {tokens} tokens in all", total, less + here.decode_flops_per_token),
+            ("training FLOPs", here.training_flops_per_token, 3 * here.prefill_flops_per_token),
+        ):
+            require(
+                math.isclose(stated, wanted, rel_tol=1e-9),
+                f"{field} of a model that {name} are {stated:g}, its mathematics take {wanted:g}",
+                stated=stated,
+                wanted=wanted,
             )
 
 

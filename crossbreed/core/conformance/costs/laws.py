@@ -124,6 +124,8 @@ def conditional_work(subject: CostSubject, case: Case) -> None:
     after=(
         "complete",
         "executed-flops",
+        "algorithmic-flops",
+        "units",
         "parameters",
         "state-bytes",
         "per-token",

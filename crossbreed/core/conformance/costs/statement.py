@@ -51,8 +51,8 @@ def complete(subject: CostSubject, case: Case) -> None:
     "cost",
     "units",
     says="Sizes are bytes and add up: weights are parameters times the bytes of the dtype, memory is weights and state.",
-    measured="Three small models in every dtype; active and non-embedding parameters are some of all.",
-    after=("complete",),
+    measured="Three small models in every dtype, all of whose parameters are active; non-embedding ones are all but embedding and head.",
+    after=("complete", "parameters"),
 )
 def units(subject: CostSubject, case: Case) -> None:
     for name in ("untied", "layered", "recurrent"):
@@ -73,9 +73,19 @@ def units(subject: CostSubject, case: Case) -> None:
                 stated=ledger.memory_bytes,
                 counted=memory,
             )
-            for part in ("active_parameters", "non_embedding_parameters"):
-                count = getattr(ledger, part)
-                require(count <= ledger.parameters, f"{name!r} has {count} {part} of {ledger.parameters}")
+            model = subject.built(architecture)
+            outside = model.embedding.weight.numel() * (1 if model.head is None else 2)
+            for part, count in (
+                ("active_parameters", ledger.parameters),
+                ("non_embedding_parameters", ledger.parameters - outside),
+            ):
+                stated = getattr(ledger, part)
+                require(
+                    stated == count,
+                    f"{name!r} has {count} {part}, the ledger {stated}",
+                    stated=stated,
+                    counted=count,
+                )
 
 
 @rule(

@@ -14,8 +14,8 @@ from crossbreed.core.conformance.stated import register_settings_rule
 from crossbreed.core.contracts.depth import Step
 
 GRID = Sizes(
-    {"repeats": (1, 2, 3, 4, 7), "blocks": (1, 2, 3)},
-    {"repeats": (1, 2, 4), "blocks": (1, 3)},
+    {"repeats": (1, 2, 3, 4, 7, 16), "blocks": (1, 2, 3)},
+    {"repeats": (1, 2, 4, 16), "blocks": (1, 3)},
 )
 
 MANY = 12
@@ -28,7 +28,7 @@ register_settings_rule("depth")
     "depth",
     "plan",
     says="A plan ends, is a list of steps, counts depths from 0 without gaps and never back, and runs every block.",
-    measured="Plans of 1 to 7 repeats of 1 to 3 blocks; one that takes more than 100,000 lines of Python or 10,000 steps does not "
+    measured="Plans of 1 to 16 repeats of 1 to 3 blocks; one that takes more than 100,000 lines of Python or 10,000 steps does not "
     "end.",
     sizes=GRID,
 )

@@ -37,7 +37,10 @@ class DepthSubject(Subject):
     def plan(self, settings: Mapping[str, Any], repeats: int, blocks: int) -> list[Step]:
         """The plan of a policy of its own; Broken where it does not end."""
         policy = self.policy(settings)
-        steps = within(LINES, lambda: list(islice(policy.plan(repeats, blocks), STEPS + 1)))
+        # What a stage is given once and goes through many times.
+        made = within(LINES, lambda: policy.plan(repeats, blocks))
+        require(isinstance(made, list), f"the plan is a {type(made).__name__}, not a list")
+        steps = list(islice(made, STEPS + 1))
         require(len(steps) <= STEPS, f"the plan of {repeats} repeats of {blocks} blocks does not end")
         return steps
 

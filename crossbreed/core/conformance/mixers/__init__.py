@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crossbreed.core.conformance.mixers import backends, cost, reading, rows, shapes, time, weights  # noqa: F401
+from crossbreed.core.conformance.mixers import backends, cost, held, reading, rows, shapes, time, weights  # noqa: F401
 from crossbreed.core.conformance.mixers.subject import MixerSubject
 
 SUBJECT = MixerSubject

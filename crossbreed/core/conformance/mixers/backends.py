@@ -38,7 +38,7 @@ def backends(subject: MixerSubject, case: Case) -> None:
                 subject.build(case.settings, backend=name, dtype=dtype) for name in ("reference", backend)
             )
             other.load_state_dict(reference.state_dict())
-            allowed = subject.allowed(case.settings, 2, TOKENS, backend="reference", dtype=dtype)
+            allowed = subject.allowed(case.settings, TOKENS, backend="reference", dtype=dtype)
             with torch.no_grad():
                 wanted, _ = subject.run(reference, x, at)
                 for cuts in ([], [CUT]):

@@ -17,16 +17,16 @@ from crossbreed.core.contracts.context import Context
     "mixer",
     "rows",
     says="A row's output depends on that row alone.",
-    measured="Rows in another order, and beside other rows, in one piece and in two; up to rounding.",
+    measured="Five rows, in another order, beside other rows and one alone, in one piece and in two; up to rounding.",
     sizes=Sizes({"tokens": (1, 2, 6, 20)}, {"tokens": (1, 6)}),
     after=("fresh-state",),
 )
 def rows_apart(subject: MixerSubject, case: Case) -> None:
-    tokens, order = case["tokens"], [2, 0, 1]
-    mixer, x = subject.build(case.settings), subject.input(3, tokens)
-    at = subject.context(case.settings, 3, tokens)
-    other = torch.cat((x[:1], 3 * subject.input(2, tokens, seed=8)))
-    allowed = subject.allowed(case.settings, 3, tokens)
+    tokens, order = case["tokens"], [2, 0, 4, 1, 3]
+    mixer, x = subject.build(case.settings), subject.input(5, tokens)
+    at = subject.context(case.settings, 5, tokens)
+    other = torch.cat((x[:1], 3 * subject.input(4, tokens, seed=8)))
+    allowed = subject.allowed(case.settings, tokens)
     with torch.no_grad():
         for cuts in ([], [tokens // 2]) if tokens > 1 else ([],):
             y, turned, beside = (
@@ -40,14 +40,17 @@ def rows_apart(subject: MixerSubject, case: Case) -> None:
             )
             moved = distance(y[:1], beside[:1])
             require(moved <= allowed, "a row changes with the rows beside it", change=moved, allowed=allowed)
+            alone = subject.run(mixer, x[-1:], rows(at, [len(x) - 1]), cuts=cuts)[0]
+            moved = distance(y[-1:], alone)
+            require(moved <= allowed, "a row changes with the number of rows", change=moved, allowed=allowed)
 
 
 @rule(
     "mixer",
     "ragged",
     says="Tokens that are not valid write nothing and have output zero.",
-    measured="Rows of lengths T, 0, 1 and T/2, then a piece that goes on with each where it stopped, against each row alone; up to "
-    "rounding.",
+    measured="Rows of lengths T, 0, 1 and T/2, then a piece, or single decoded tokens, that go on with each where it stopped and end at other "
+    "lengths, against each row alone; up to rounding.",
     faults=("D7",),
     sizes=Sizes({"tokens": (2, 5, 13)}, {"tokens": (13,)}),
     after=("rows", "splits"),
@@ -62,22 +65,26 @@ def ragged(subject: MixerSubject, case: Case) -> None:
     later = again.slice(tokens, tokens + more).at(
         positions_BT=torch.tensor(first)[:, None] + torch.arange(more), valid_BT=later_valid
     )
-    allowed = subject.allowed(case.settings, 4, tokens)
+    allowed = subject.allowed(case.settings, tokens)
     with torch.no_grad():
-        out, states = subject.run(mixer, x, at)
-        more_out, _ = subject.run(mixer, y, later, states=states)
-        for name, piece, kept in (("first", out, valid), ("second", more_out, later_valid)):
-            require(not piece[~kept].any(), f"in the {name} piece a token that is not valid has an output")
-        for row, (a, b) in enumerate(zip(first, second, strict=True)):
-            alone = torch.cat((x[row : row + 1, :a], y[row : row + 1, :b]), 1)
-            got = torch.cat((out[row : row + 1, :a], more_out[row : row + 1, :b]), 1)
-            moved = distance(subject.run(mixer, alone, _joined(at, later, row, a, b))[0], got)
-            require(
-                moved <= allowed,
-                f"a row of {a} and then {b} valid tokens differs from the same tokens without padding",
-                change=moved,
-                allowed=allowed,
-            )
+        for how, cuts in (("", ()), (" decoded", range(1, more))):
+            # States may be written in place without gradients, so each way begins anew.
+            out, states = subject.run(mixer, x, at)
+            more_out, _ = subject.run(mixer, y, later, cuts=cuts, states=states)
+            for name, piece, kept in (("first", out, valid), ("second", more_out, later_valid)):
+                require(
+                    not piece[~kept].any(), f"in the {name} piece a token that is not valid has an output"
+                )
+            for row, (a, b) in enumerate(zip(first, second, strict=True)):
+                alone = torch.cat((x[row : row + 1, :a], y[row : row + 1, :b]), 1)
+                got = torch.cat((out[row : row + 1, :a], more_out[row : row + 1, :b]), 1)
+                moved = distance(subject.run(mixer, alone, _joined(at, later, row, a, b))[0], got)
+                require(
+                    moved <= allowed,
+                    f"a row of {a} and then {b}{how} valid tokens differs from the same tokens without padding",
+                    change=moved,
+                    allowed=allowed,
+                )
 
 
 def _prefix(lengths: list[int], tokens: int) -> Tensor:
@@ -112,7 +119,7 @@ def documents(subject: MixerSubject, case: Case) -> None:
     starts = [padding, padding + 1, padding + 4, padding + 17]
     mixer, x = subject.build(case.settings), subject.input(2, tokens)
     at = subject.context(case.settings, 2, tokens, starts=starts)
-    allowed = subject.allowed(case.settings, 2, tokens)
+    allowed = subject.allowed(case.settings, tokens)
     with torch.no_grad():
         apart = [
             subject.run(mixer, x[:, start:stop], at.slice(start, stop).at(document_BT=None))[0]

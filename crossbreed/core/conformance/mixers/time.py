@@ -13,8 +13,10 @@ from crossbreed.core.conformance.mixers.subject import MixerSubject, distance, s
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.context import Context
 
-PREFIXES = (1, 3, 7, 15, 31, 32, 63)
-"""Of 64 tokens: leaks that are aligned with blocks of 2 to 64 all show."""
+PREFIXES, TOKENS = (1, 3, 7, 15, 31, 32, 63), 64
+"""Leaks that are aligned with blocks of 2 to 64 all show."""
+LATER, MORE = (65, 127), 130
+"""Prefixes of a longer row: leaks from one chunk of 64 into the one before it."""
 STEPS = 16
 """Tokens up to which a piece is also decoded one by one, and run with gradients."""
 
@@ -33,7 +35,7 @@ def fresh_state(subject: MixerSubject, case: Case) -> None:
     tokens = case["tokens"]
     x, at = subject.input(2, tokens), subject.context(case.settings, 2, tokens)
     earlier, before = subject.input(2, 17, seed=9), subject.context(case.settings, 2, 17)
-    allowed = subject.allowed(case.settings, 2, tokens)
+    allowed = subject.allowed(case.settings, tokens)
     with torch.no_grad():
         alone, _ = subject.run(subject.build(case.settings), x, at)
         mixer = subject.build(case.settings)
@@ -61,15 +63,17 @@ def fresh_state(subject: MixerSubject, case: Case) -> None:
     "mixer",
     "causal",
     says="No output depends on a later token.",
-    measured="Everything after the first 1, 3, 7, 15, 31, 32 or 63 of 64 tokens is replaced; in training, in prefill and with half of "
-    "the tokens reading, by every backend. Outputs of the prefix may differ as those of unperturbed runs do.",
+    measured="Everything after the first 1, 3, 7, 15, 31, 32 or 63 of 64 tokens, or 65 or 127 of 130, is replaced; in training (with "
+    "gradients on), in prefill and with half of the tokens reading, by every backend. Outputs of the prefix may differ as those of "
+    "unperturbed runs do.",
     faults=("C1", "C4", "C5"),
-    sizes=Sizes({"prefix": PREFIXES}, {"prefix": (1, 15, 32)}),
+    sizes=Sizes({"prefix": (*PREFIXES, *LATER)}, {"prefix": (1, 32, 65)}),
     unless=lambda subject: "" if subject.able.causal else "it states that it is not causal",
     after=("fresh-state",),
 )
 def causal(subject: MixerSubject, case: Case) -> None:
-    tokens, prefix = 64, case["prefix"]
+    prefix = case["prefix"]
+    tokens = TOKENS if prefix < TOKENS else MORE
     x, other = subject.input(2, tokens), subject.input(2, tokens, seed=prefix + 100)
     changed = torch.cat((x[:, :prefix], 3 * other[:, prefix:]), 1)
     some = torch.arange(tokens).expand(2, tokens) % 2 == (prefix + 1) % 2
@@ -77,7 +81,7 @@ def causal(subject: MixerSubject, case: Case) -> None:
     for backend in subject.backends(case.settings):
         dtype = subject.dtypes(case.settings, backend)[0]
         mixer = subject.build(case.settings, backend=backend, dtype=dtype)
-        allowed = subject.allowed(case.settings, 2, tokens, backend=backend, dtype=dtype)
+        allowed = subject.allowed(case.settings, tokens, backend=backend, dtype=dtype)
         for name, here, read in (
             ("prefill", at, None),
             ("prefill, half of the tokens reading", at, some),
@@ -100,10 +104,10 @@ def causal(subject: MixerSubject, case: Case) -> None:
 def seeded(
     subject: MixerSubject, mixer: Any, x_BTD: Tensor, at: Context, read_BT: Tensor | None = None
 ) -> Tensor:
-    """A pass that draws the same noise each time, such as dropout's."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    """A pass that draws the same noise each time, such as dropout's; in training as it is trained, with gradients on."""
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(at.training):
         torch.manual_seed(0)
-        return subject.forward(mixer, x_BTD, at, read_BT)
+        return subject.forward(mixer, x_BTD, at, read_BT).detach()
 
 
 @rule(
@@ -145,16 +149,18 @@ def splits(subject: MixerSubject, case: Case) -> None:
     tokens, split = case["tokens"], case["split"]
     mixer, x = subject.build(case.settings), subject.input(2, tokens)
     at = subject.context(case.settings, 2, tokens)
-    ways = {f"two pieces, {split} and {tokens - split}": [split]}
+    ways: dict[str, list[int]] = {f"two pieces, {split} and {tokens - split}": [split]}
     if tokens - split <= STEPS:
         ways[f"{split} and then token by token"] = list(range(split, tokens))
+    if split == 1:
+        ways["one piece with a state"] = []
     if split == 3:
         ways["pieces of 3, 1 and 8"] = list(takewhile(lambda at: at < tokens, accumulate(cycle((3, 1, 8)))))
-    allowed = subject.allowed(case.settings, 2, tokens)
-    for grad in (False, True) if tokens <= STEPS else (False,):
+    allowed = subject.allowed(case.settings, tokens)
+    for grad in (False, True) if tokens <= STEPS and split == 1 else (False,):
         with torch.set_grad_enabled(grad):
             whole = subject.forward(mixer, x, at)
-            for name, cuts in {"one piece with a state": [], **ways}.items():
+            for name, cuts in ways.items():
                 moved = distance(whole, subject.run(mixer, x, at, cuts=cuts)[0])
                 require(
                     moved <= allowed, f"{name}: not the outputs of the whole", change=moved, allowed=allowed

@@ -14,10 +14,12 @@ from crossbreed.core.conformance.routers.subject import D_MODEL, SITES, VOCAB, P
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.contracts.router import RouterBuild
-from crossbreed.core.ledger import Shape
+from crossbreed.core.ledger import Shape, Work
 from crossbreed.core.model.routing import RoutedSite
 
 SEEDS, ROWS = 48, 8
+COUNTED = 64
+"""Tokens of which FLOPs are counted."""
 SIGMAS = 6.0
 """Standard errors by which a true rate may miss: no correct router is accused in a lifetime."""
 
@@ -105,11 +107,12 @@ def realised_rate(subject: RouterSubject, case: Case) -> None:
     "cost",
     says="Its cost is what it has and does: the parameters stored, and the FLOPs of deciding.",
     measured="Stated parameters against those of the module; executed FLOPs a token against a count of what PyTorch dispatches "
-    "for 64 tokens of evaluation, within 1 %.",
-    after=PURE,
+    "for 64 tokens of evaluation, and of a training pass with its backward, within 1 %. Those that "
+    "budgets count are no more, and no less than half of them, or half for each segment; training in proportion.",
+    after=(*PURE, "inputs-unchanged"),
 )
 def cost(subject: RouterSubject, case: Case) -> None:
-    tokens, config = 64, subject.config(case.settings)
+    tokens, config = COUNTED, subject.config(case.settings)
     one = torch.ones(1, 1)
     for place in subject.places(case.settings):
         site = subject.site(case.settings, place)
@@ -141,3 +144,49 @@ def cost(subject: RouterSubject, case: Case) -> None:
             stated=flops,
             dispatched=dispatched,
         )
+        segment = site.segment or 1
+        require(
+            dispatched / (2 * segment) <= 1.01 * stated.write.forward
+            and stated.write.forward <= 1.01 * flops,
+            f"for budgets it states {stated.write.forward:g} FLOPs a token, of {flops:g} that it issues, at {place}",
+            stated=stated.write.forward,
+            dispatched=dispatched,
+        )
+        if not subject.able.fitted:
+            _trains_as_stated(subject, case, place, stated.write)
+
+
+def _trains_as_stated(subject: RouterSubject, case: Case, place: Place, work: Work) -> None:
+    dispatched = _training_flops(subject, case, place)
+    flops = work.executed_training
+    require(
+        abs(flops - dispatched) <= 0.01 * dispatched,
+        f"in training it states {flops:g} FLOPs a token and issues {dispatched:g}, at {place}",
+        stated=flops,
+        dispatched=dispatched,
+    )
+    # To budgets training is to forward what it is as executed.
+    wanted = work.forward * flops / work.executed_forward if work.executed_forward else 0.0
+    require(
+        abs(work.training - wanted) <= 0.01 * wanted,
+        f"for budgets it states {work.training:g} FLOPs of training a token, not {wanted:g}, at {place}",
+        stated=work.training,
+        expected=wanted,
+    )
+
+
+def _training_flops(subject: RouterSubject, case: Case, place: Place) -> float:
+    """FLOPs a token of a training pass and of going back through its weights and losses."""
+    site, h = subject.site(case.settings, place), subject.text(1, COUNTED)
+    at = subject.context(site, 1, COUNTED, phase="train")
+    one = torch.ones(1, 1)
+
+    def run() -> None:
+        decision, losses = subject.train(site, h.requires_grad_(), at)
+        torch.mm(one, one)
+        ways = [] if decision.weight_BTN is None else [decision.weight_BTN.sum()]
+        total = sum([*ways, *losses.values()])
+        if isinstance(total, torch.Tensor) and total.requires_grad:
+            total.backward()
+
+    return (count_flops(run) - 2) / COUNTED

@@ -40,7 +40,7 @@ def sites(subject: RouterSubject, case: Case) -> None:
     "router",
     "choices",
     says="Every token gets one choice, a whole number from 0 to N-1; outside training choices are hard.",
-    measured="Lengths 1, 2, 63, 64, 65 at every site, in one piece and with a state; choices are int64 of the shape of positions.",
+    measured="Lengths 1, 2, 63, 64, 65 at every site, in one piece, with a state and decoded; choices are int64 of the shape of positions.",
     sizes=Sizes({"tokens": (1, 2, 63, 64, 65)}, {"tokens": (1, 2, 65)}),
     after=("sites",),
 )
@@ -49,8 +49,9 @@ def choices(subject: RouterSubject, case: Case) -> None:
     for place in subject.places(case.settings):
         site = subject.site(case.settings, place)
         h, at = subject.text(rows, tokens), subject.context(site, rows, tokens)
-        chosen, _ = subject.decide(site, h, at)
-        _legal(chosen, place.choices, f"at {place}")
+        for cuts in ((), (tokens - 1,)) if tokens > 1 else ((),):
+            chosen, _ = subject.decide(site, h, at, cuts)
+            _legal(chosen, place.choices, f"at {place}")
         if not site.watches(at):
             decision, _ = site(h, at, None)
             require(decision.weight_BTN is None, f"soft weights outside training, at {place}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import io
-import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from crossbreed.core.conformance.case import Case, Sizes
+from crossbreed.core.conformance.generators import generators, seed_all
 from crossbreed.core.conformance.routers import choices  # noqa: F401  (its rules stand before these)
 from crossbreed.core.conformance.routers.subject import Place, RouterSubject, differing
 from crossbreed.core.conformance.rule import require, rule
@@ -45,11 +44,11 @@ def counter_hash(subject: RouterSubject, case: Case) -> None:
             found = []
             for seed in (1, 2):
                 with torch.random.fork_rng(devices=[]):
-                    _seed(seed)
-                    before = _generators()
+                    seed_all(seed)
+                    before = generators()
                     found.append(run(copy.deepcopy(site)))
                     require(
-                        _generators() == before, f"{phase} takes numbers from a global generator, at {place}"
+                        generators() == before, f"{phase} takes numbers from a global generator, at {place}"
                     )
             count = differing(*found)
             require(count == 0, f"{phase} depends on a global generator, at {place}", differing=count)
@@ -58,9 +57,10 @@ def counter_hash(subject: RouterSubject, case: Case) -> None:
 @rule(
     "router",
     "thresholds",
-    says="What a router has learned changes in training only, once a step, and never while a pass is recomputed.",
-    measured="All parameters and buffers are compared bit by bit after evaluation in pieces, a training pass that no step follows, "
-    "and a step after a pass whose recorder is closed.",
+    says="What a router has learned changes in training only, once a step, by all passes of that step alike, and never while a pass is "
+    "recomputed.",
+    measured="All parameters and buffers are compared bit by bit after evaluation in pieces, watched or not, a training pass that no "
+    "step follows, and a step after a pass whose recorder is closed; and up to rounding after a step of two passes in either order.",
     after=("choices", "counter-hash"),
 )
 def thresholds(subject: RouterSubject, case: Case) -> None:
@@ -68,7 +68,8 @@ def thresholds(subject: RouterSubject, case: Case) -> None:
         site = subject.site(case.settings, place)
         before = _learned(site)
         h, at = subject.text(ROWS, TOKENS), subject.context(site, ROWS, TOKENS)
-        subject.decide(site, h, at.at(recorder=Recorder()), cuts=(7, 8, 9, 20))
+        for recorder in (Recorder(), None):
+            subject.decide(site, h, at.at(recorder=recorder), cuts=(7, 8, 9, 20))
         site.after_step()
         require(_same(before, site), f"evaluation changes what was learned, at {place}")
         if subject.able.fitted:
@@ -79,6 +80,22 @@ def thresholds(subject: RouterSubject, case: Case) -> None:
         require(_same(before, site), f"a recomputed pass changes what was learned, at {place}")
         subject.train(site, h, train)
         require(_same(before, site), f"a training pass changes what was learned before its step, at {place}")
+        _by_all_passes(subject, case, place)
+
+
+def _by_all_passes(subject: RouterSubject, case: Case, place: Place) -> None:
+    """Two micro-batches, or two depths, of one step: whichever comes last, the step leaves the same behind."""
+    found = []
+    for order in ((61, 62), (62, 61)):
+        site = subject.site(case.settings, place)
+        for seed in order:
+            at = subject.context(site, ROWS, TOKENS, phase="train", step=9)
+            subject.train(site, subject.text(ROWS, TOKENS, seed=seed), at)
+        site.after_step()
+        found.append(_learned(site))
+    for name, tensor in found[0].items():
+        same = torch.allclose(tensor.double(), found[1][name].double(), rtol=1e-9, atol=1e-12)
+        require(same, f"{name!r} after a step depends on which of its passes came last, at {place}")
 
 
 @rule(
@@ -149,18 +166,3 @@ def _learned(site: RoutedSite) -> dict[str, Tensor]:
 def _same(before: dict[str, Tensor], site: RoutedSite) -> bool:
     after = site.state_dict()
     return before.keys() == after.keys() and all(torch.equal(t, after[n]) for n, t in before.items())
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-
-
-def _generators() -> tuple[bytes, bytes, object]:
-    numpy: Any = np.random.get_state(legacy=False)
-    return (
-        torch.get_rng_state().numpy().tobytes(),
-        numpy["state"]["key"].tobytes() + bytes(str(numpy["state"]["pos"]), "ascii"),
-        random.getstate(),
-    )

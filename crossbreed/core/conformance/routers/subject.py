@@ -192,6 +192,8 @@ class RouterSubject(Subject):
                 if b - a == 1:
                     piece = piece.at(phase="decode")
                 decision, after = site(h_BTD[:, a:b], piece, held)
+                if decision.weight_BTN is not None:
+                    raise Broken(f"soft weights outside training, in {piece.phase} of {b - a} tokens")
                 if site.watches(piece):
                     after = site.observe(h_BTD[:, a:b], piece, after)
                 if after is None:

@@ -14,8 +14,14 @@ from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.context import Context, Recorder
 from crossbreed.core.model.routing import RoutedSite
 
-PREFIXES = (1, 3, 7, 15, 31, 32, 63)
-"""Of 64 tokens: leaks that are aligned with blocks of 2 to 64 all show."""
+PREFIXES, TOKENS = (1, 3, 7, 15, 31, 32, 63), 64
+"""Leaks that are aligned with blocks of 2 to 64 all show."""
+LATER, MORE = (65, 127), 130
+"""Prefixes of a longer row: leaks from one block of 64 into the one before it."""
+
+
+SECOND = 9
+"""Tokens of the second of three documents."""
 
 
 def _not_causal(subject: RouterSubject) -> str:
@@ -33,15 +39,16 @@ def _passes(
     "router",
     "causal",
     says="In evaluation no choice depends on a later token.",
-    measured="Everything after the prefix is replaced, labels included; choices of the prefix in 16 rows may change only where "
-    "they change with the last bits of the input.",
+    measured="Everything after the first 1, 3, 7, 15, 31, 32 or 63 of 64 tokens, or 65 or 127 of 130, is replaced, labels included; "
+    "choices of the prefix in 16 rows may change only where they change with the last bits of the input.",
     faults=("C1", "C2", "C3", "C5"),
-    sizes=Sizes({"prefix": PREFIXES}, {"prefix": (1, 15, 31, 32)}),
+    sizes=Sizes({"prefix": (*PREFIXES, *LATER)}, {"prefix": (1, 15, 31, 32, 65)}),
     unless=_not_causal,
     after=PURE,
 )
 def causal(subject: RouterSubject, case: Case) -> None:
-    rows, tokens, prefix = 16, 64, case["prefix"]
+    rows, prefix = 16, case["prefix"]
+    tokens = TOKENS if prefix < TOKENS else MORE
     for place, one in _passes(subject, case, rows, tokens):
         h, at = one.h_BTD, one.at
         other = subject.text(rows, tokens, seed=prefix + 100)
@@ -115,7 +122,7 @@ def splits(subject: RouterSubject, case: Case) -> None:
     "router",
     "documents",
     says="A new document and a new row start afresh.",
-    measured="The second of two documents packed into a row against the same document alone; and a row after another one by the "
+    measured="The second and the third of three documents packed into a row against each alone; and a row after another one by the "
     "same router, from a fresh state.",
     faults=("D6",),
     sizes=Sizes({"start": (1, 5, 16, 20)}, {"start": (5, 16)}),
@@ -123,31 +130,34 @@ def splits(subject: RouterSubject, case: Case) -> None:
 )
 def documents(subject: RouterSubject, case: Case) -> None:
     rows, tokens, start = 4, 40, case["start"]
-    for place, one in _passes(subject, case, rows, tokens, starts=(start,)):
+    third = start + SECOND
+    for place, one in _passes(subject, case, rows, tokens, starts=(start, third)):
         h, at = one.h_BTD, one.at
         site = subject.site(case.settings, place)
         subject.decide(site, subject.text(rows, tokens, seed=77), at)
-        alone, _ = subject.decide(site, h[:, start:], at.slice(start, tokens))
-        count = differing(alone, one.choice_BT[:, start:], one.firm_BT[:, start:])
-        require(
-            count == 0,
-            f"a document that follows another one's {start} tokens is decided otherwise than alone, at {place}",
-            changed=count,
-            of=rows * (tokens - start),
-        )
+        for first, end in ((start, third), (third, tokens)):
+            here = slice(first, end)
+            alone, _ = subject.decide(site, h[:, here], at.slice(first, end))
+            count = differing(alone, one.choice_BT[:, here], one.firm_BT[:, here])
+            require(
+                count == 0,
+                f"a document that begins after {first} tokens of others is decided otherwise than alone, at {place}",
+                changed=count,
+                of=rows * (end - first),
+            )
 
 
 @rule(
     "router",
     "rows",
     says="In evaluation no row's choices depend on the rows beside it, nor on how far those go.",
-    measured="Rows 3 and 1 of 4 alone; and rows of 5 and 9 valid tokens side by side, which then go on, each against itself alone.",
+    measured="Rows 3 and 1 of 16 alone; and rows of 5 and 9 valid tokens side by side, which then go on, each against itself alone.",
     faults=("D7", "T5"),
     after=("splits",),
 )
 def rows(subject: RouterSubject, case: Case) -> None:
     tokens, more = 9, 8
-    for place, one in _passes(subject, case, 4, tokens):
+    for place, one in _passes(subject, case, 16, tokens):
         h, at = one.h_BTD, one.at
         some = [3, 1]
         alone, _ = subject.decide(subject.site(case.settings, place), h[some], rows_of(at, some))

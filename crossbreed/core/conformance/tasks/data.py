@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
 import torch
 
 from crossbreed.core.conformance.case import Case, Sizes
+from crossbreed.core.conformance.generators import generators, seed_all
 from crossbreed.core.conformance.rule import Broken, require, rule
 from crossbreed.core.conformance.stated import register_settings_rule
 from crossbreed.core.conformance.tasks.subject import ROWS, TaskSubject, fingerprint, rows, training
 from crossbreed.core.contracts.task import IGNORE, Batch, Task
 from crossbreed.core.errors import ConfigError
+
+STEPS = (*range(10), 100, 1000, 1001, 10_000, 100_000, 999_999)
+"""Steps of training at which rows are compared with evaluation items."""
 
 register_settings_rule("task")
 
@@ -22,10 +24,10 @@ register_settings_rule("task")
     "task",
     "batches",
     says="Batches have the size and length that were asked for, and every token and label is in the vocabulary.",
-    measured="Training batches of 1 and 5 rows and the evaluation items in batches of at most so many; labels may be -100 where "
+    measured="Training batches of 1, 5 and 64 rows and the evaluation items in batches of at most so many; labels may be -100 where "
     "nothing is scored, and something is scored.",
     faults=("S10", "S11", "T7"),
-    sizes=Sizes({"size": (1, 5)}),
+    sizes=Sizes({"size": (1, 5, 64)}),
 )
 def batches(subject: TaskSubject, case: Case) -> None:
     size, task = case["size"], subject.task(case.settings)
@@ -71,8 +73,10 @@ def _legal(task: Task, batch: Batch, where: str) -> None:
 @rule(
     "task",
     "seeded",
-    says="A training batch is a function of seed and step: the same on every worker, another one for others.",
-    measured="Twice by one task and once by another after other seeds of all global generators; and of other seeds and steps.",
+    says="A training batch is a function of seed and step: the same on every worker, another one for others; nothing is taken from a "
+    "global generator, nor is one seeded.",
+    measured="Twice by one task and once by another after other seeds of all global generators, whose states must be untouched; and of "
+    "other seeds and steps. Rows of a batch are not all one.",
     faults=("R7", "T2"),
     after=("batches",),
 )
@@ -80,8 +84,13 @@ def seeded(subject: TaskSubject, case: Case) -> None:
     task, found = subject.task(case.settings), []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
-            _seed(seed)
-            found.append(fingerprint([task.train_batch(3, 4, ROWS)]))
+            seed_all(seed)
+            before = generators()
+            batch = task.train_batch(3, 4, ROWS)
+            untouched = generators() == before
+            found.append(fingerprint([batch]))
+    require(untouched, "a training batch takes numbers from a global generator, or seeds one")
+    require(len(_set([batch])) > 1, f"all {ROWS} rows of a training batch are the same", rows=ROWS)
     found.append(fingerprint([subject.task(case.settings).train_batch(3, 4, ROWS)]))
     require(len(set(found)) == 1, "the same seed and step give different batches")
     others = [fingerprint([task.train_batch(seed, step, ROWS)]) for seed, step in ((4, 4), (3, 5), (5, 3))]
@@ -105,7 +114,7 @@ def evaluation_fixed(subject: TaskSubject, case: Case) -> None:
     for size in (1, 8, 32):
         found.append(fingerprint([rows(task.evaluation(size))]))
     with torch.random.fork_rng(devices=[]):
-        _seed(5)
+        seed_all(5)
         other = subject.task(case.settings)
         found.append(fingerprint([rows(other.evaluation(8))]))
     hashes += [task.evaluation_hash(), other.evaluation_hash()]
@@ -165,14 +174,14 @@ def _data(subject: TaskSubject, settings: dict[str, Any]) -> dict[str, Any]:
     "task",
     "overlap",
     says="No row that is trained on is an evaluation item, whatever the seed.",
-    measured="Rows of 3 seeds and 16 steps, 64 rows a step, against all evaluation items.",
+    measured="Rows of 3 seeds and 16 steps, up to the millionth, 64 rows a step, against all evaluation items.",
     faults=("T2",),
     after=("seeded", "evaluation-fixed"),
 )
 def overlap(subject: TaskSubject, case: Case) -> None:
     task = subject.task(case.settings)
     items = _set(task.evaluation(64))
-    trained = _set(training(task, seeds=(0, 1, 12345), steps=16, size=64))
+    trained = _set(training(task, seeds=(0, 1, 12345), steps=STEPS, size=64))
     shared = len(items & trained)
     require(
         shared == 0,
@@ -185,9 +194,3 @@ def overlap(subject: TaskSubject, case: Case) -> None:
 
 def _set(batches: Any) -> set[bytes]:
     return {row.numpy().tobytes() for batch in batches for row in batch.tokens_BT}
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -75,8 +75,10 @@ def _literals(annotation: Any) -> tuple[Any, ...]:
     return tuple(value for argument in get_args(annotation) for value in _literals(argument))
 
 
-def training(task: Task, seeds: Iterable[int] = (0,), steps: int = 2, size: int = ROWS) -> list[Batch]:
-    return [task.train_batch(seed, step, size) for seed in seeds for step in range(steps)]
+def training(
+    task: Task, seeds: Iterable[int] = (0,), steps: Sequence[int] = (0, 1), size: int = ROWS
+) -> list[Batch]:
+    return [task.train_batch(seed, step, size) for seed in seeds for step in steps]
 
 
 def fingerprint(batches: Iterable[Batch]) -> str:
