@@ -31,16 +31,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Table:
-    """A task with the recipe that all its runs share."""
+    """A task with the recipe that all its runs share, and the context length at which decoding is charged."""
 
     task: dict[str, Any]
     recipe: dict[str, Any]
+    context: int
 
 
 TABLES = {
     "recall": Table(
         {"name": "recall", "params": {"vocab": 28, "pairs": 3, "length": 24, "eval_items": 512}},
-        {"tokens": 373_248, "batch": 32, "lr": 5e-3},
+        {"tokens": 248_832, "batch": 32, "lr": 5e-3},
+        context=1024,
     ),
     "bytes": Table(
         {
@@ -48,6 +50,7 @@ TABLES = {
             "params": {"path": str(ROOT / "crossbreed/core"), "length": 48, "eval_items": 128},
         },
         {"tokens": 124_416, "batch": 8, "lr": 5e-3},
+        context=256,
     ),
 }
 
@@ -96,9 +99,8 @@ def record(table: Table, configuration: int, seed: int, draws: dict[str, Any]) -
     task = parts.factory("task", section["name"])(parts.config("task", section["name"], section["params"]))
     setting = Setting(task.vocab, task.length, 32, (), (), (), parts)
     architecture = parts.canonical(ReplayGrid(ReplayConfig()).propose(Fixed(values=draws), setting))
-    ledger = parts.factory("cost", "analytic")(parts.config("cost", "analytic", {}), parts).estimate(
-        architecture, Shape(tokens=task.length)
-    )
+    cost = parts.factory("cost", "analytic")(parts.config("cost", "analytic", {}), parts)
+    ledger = cost.estimate(architecture, Shape(tokens=table.context))
     digest = genome.digest(architecture)
     owner = Header(digest, recipe.model_dump(mode="json"), section, seed=seed, step=0, tokens=0, rung=0)
     model = LanguageModel(architecture, parts, seed=seed)
@@ -125,9 +127,8 @@ def record(table: Table, configuration: int, seed: int, draws: dict[str, Any]) -
                 "seconds": time.monotonic() - begun,
                 "hash": digest,
                 "draws": json.dumps(draws, sort_keys=True),
-                "decode_flops_per_token": float(ledger.decode_flops_per_token),
-                "training_flops_per_token": float(ledger.training_flops_per_token),
-                "memory_bytes": float(ledger.memory_bytes),
+                "decode_flops_at_context": float(ledger.decode_flops_per_token),
+                "memory_bytes_at_context": float(ledger.memory_bytes),
                 "parameters": float(ledger.parameters),
             }
         )
@@ -152,6 +153,7 @@ def about(name: str, table: Table) -> dict[str, Any]:
         "task": {"name": section["name"], "params": params, "evaluation": task.evaluation_hash()},
         "score": {"name": task.score.name, "bound": task.score.bound, "chance": task.chance},
         "recipe": table.recipe,
+        "context": table.context,
         "torch": torch.__version__,
     }
 
@@ -177,11 +179,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop cleanly after so long")
     parser.add_argument("--runs", type=int, help="record at most so many runs more")
-    parser.add_argument("--tokens", type=int, help="training tokens of a run, instead of the table's")
     arguments = parser.parse_args()
     table = TABLES[arguments.table]
-    if arguments.tokens:
-        table = Table(table.task, {**table.recipe, "tokens": arguments.tokens})
     said = about(arguments.table, table)
     rows: list[dict[str, Any]] = []
     if arguments.out.exists():
