@@ -21,12 +21,12 @@ from crossbreed.core.contracts.space import Setting
 from crossbreed.core.host import Host
 from crossbreed.core.search.draws import Recorder
 from crossbreed.core.search.proposals import Past, Proposer
-from crossbreed.core.search.rungs import Standing, promotions
+from crossbreed.core.search.rungs import Standing, evidence, promotions
 
 SETTING = Setting(256, 32, 32, (), (), (), Host.load(third_party=False))
 TRIES = 10
 """Proposals of a sampler that were known already before one is drawn evenly from the rest."""
-IDLE = 400
+IDLE = 50
 """Proposals in a row that were known already, after which a sampler is left for random draws."""
 
 
@@ -181,33 +181,36 @@ class Ours:
         return bool(np.any((done[:, 0] >= bound) & (done[:, 1] <= account.curves.cost_N[row])))
 
     def _promoted(self, account: Account, ends: list[int], *, closing: bool) -> int | None:
-        standing = [
+        standing = self._standings(account, ends)
+        chosen = promotions(standing, WAYS, self.reduction, len(ends), closing=closing)
+        return chosen[0][0] if chosen else None
+
+    def _history(
+        self, account: Account, proposed: list[tuple[dict[str, Any], int | None]], ends: list[int]
+    ) -> list[Past]:
+        early = None
+        if self.learn:
+            done = sum(at == ends[-1] for at in account.reached.values())
+            early = evidence(self._standings(account, ends), done, self.population, len(ends))
+        found = []
+        for draws, row in proposed:
+            if row is None:
+                found.append(Past(draws, violation=1.0))
+            elif early is not None:
+                found.append(Past(draws, early.get(row)))
+            elif account.reached.get(row) == ends[-1]:
+                found.append(Past(draws, account.values(row)))
+            else:
+                found.append(Past(draws, running=row in account.reached))
+        return found
+
+    def _standings(self, account: Account, ends: list[int]) -> list[Standing]:
+        return [
             Standing(row, rung, account.values(row, end), waiting=at == end)
             for row, at in account.reached.items()
             for rung, end in enumerate(ends)
             if at >= end
         ]
-        chosen = promotions(standing, WAYS, self.reduction, len(ends), closing=closing)
-        return chosen[0] if chosen else None
-
-    def _history(
-        self, account: Account, proposed: list[tuple[dict[str, Any], int | None]], ends: list[int]
-    ) -> list[Past]:
-        found = []
-        level = len(ends) - 1
-        if self.learn:
-            counts = [sum(at >= end for at in account.reached.values()) for end in ends]
-            level = max((i for i, n in enumerate(counts) if n >= self.population), default=0)
-        for draws, row in proposed:
-            if row is None:
-                found.append(Past(draws, violation=1.0))
-            elif row not in account.reached:
-                found.append(Past(draws))
-            elif account.reached[row] >= ends[level]:
-                found.append(Past(draws, account.values(row, ends[level])))
-            else:
-                found.append(Past(draws, running=not self.learn))
-        return found
 
 
 class _Trial:

@@ -36,7 +36,8 @@ def front(
         row = find_study(repository, study)
         found, objectives = candidates_of(repository, row)
         fitted = fitted_points(repository, row)
-    print_front(row.name, found, objectives, fitted, everything=everything, as_json=json)
+        growth = growth_of(repository, row)
+    print_front(row.name, found, objectives, fitted, growth, everything=everything, as_json=json)
 
 
 def find_study(repository: Repository, name: str | None) -> StudyRow:
@@ -80,11 +81,21 @@ def fitted_points(repository: Repository, row: StudyRow) -> list[dict[str, Any]]
     ]
 
 
+def growth_of(repository: Repository, row: StudyRow) -> list[dict[str, Any]]:
+    """Every change of the front's hypervolume, oldest first."""
+    from dataclasses import asdict
+
+    from crossbreed.core.search.growth import history
+
+    return [asdict(change) for change in history(repository, row.id)]
+
+
 def print_front(
     name: str,
     found: list[Candidate],
     objectives: Objectives,
     fitted: list[dict[str, Any]],
+    growth: list[dict[str, Any]],
     *,
     everything: bool = False,
     as_json: bool = False,
@@ -96,7 +107,9 @@ def print_front(
 
     shown = [c for c in found if everything or c.on_front]
     if as_json:
-        print_json("front", {**front_data(name, shown, objectives, found), "fitted": fitted})
+        print_json(
+            "front", {**front_data(name, shown, objectives, found), "fitted": fitted, "growth": growth}
+        )
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"

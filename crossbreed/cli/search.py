@@ -60,6 +60,12 @@ def search(
     max_hours: Annotated[
         float | None, typer.Option(min=0.001, help="Stop this session after so many hours.")
     ] = None,
+    max_trials: Annotated[
+        int | None, typer.Option(min=1, help="Propose no more once the study holds so many candidates.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Begin nothing more once the study has trained so many tokens.")
+    ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="One worker and a fixed order: the same study again.")
     ] = False,
@@ -89,7 +95,8 @@ def search(
         "workers": workers,
         "device": device,
     }
-    options = {**place, "max_hours": max_hours, "deterministic": deterministic}
+    limits = {"max_hours": max_hours, "max_trials": max_trials, "max_tokens": max_tokens}
+    options = {**place, **limits, "deterministic": deterministic}
     again = resume_command(["search", str(study)], db, plugin, **options)
     outcome, found = drive(file, registry, db, again, **options)
     report(found, outcome, db, as_json=json)
@@ -127,9 +134,9 @@ def drive(
         _interrupted(again)
     if outcome.end == "stopped":
         log.print(f"Stopped by an order; everything reported is stored. To go on: {again}", markup=False)
-    elif outcome.end == "out_of_time":
-        log.print(f"Time is up. To go on: {again}", markup=False, soft_wrap=True)
-    else:
+    elif outcome.rule is not None:
+        log.print(f"{outcome.rule} To go on: {again}", markup=False, soft_wrap=True)
+    if outcome.end == "done":
         # The reference meets its own budget by definition; what counts is whether anything proposed does.
         proposed = [c for c in outcome.candidates if c.row.origin != "reference"]
         if proposed and all(c.row.state == "infeasible" for c in proposed):
@@ -148,7 +155,11 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     if as_json:
         print_json(
             "search",
-            {"end": outcome.end, **front_data(name, outcome.candidates, objectives, outcome.candidates)},
+            {
+                "end": outcome.end,
+                "rule": outcome.rule,
+                **front_data(name, outcome.candidates, objectives, outcome.candidates),
+            },
         )
         return
     console = data_console()

@@ -59,6 +59,7 @@ def show_study(
     debug: Debug = False,
 ) -> None:
     """Show a study's file as it was stored, and every candidate with its state and cause."""
+    from crossbreed.cli.front import growth_of
     from crossbreed.storage.repository import Repository
 
     registry_of(plugin)
@@ -76,9 +77,13 @@ def show_study(
             }
             for trial in repository.trials(row.id)
         ]
+        growth = growth_of(repository, row)
         files = [{"path": f.path, "sha256": f.sha256} for f in repository.plugin_files(row.id)]
     if json:
-        print_json("study", {**item, "spec": row.spec, "plugin_files": files, "candidates": candidates})
+        print_json(
+            "study",
+            {**item, "spec": row.spec, "plugin_files": files, "candidates": candidates, "growth": growth},
+        )
         return
     console = data_console()
     console.print(escape(yaml.safe_dump(row.spec, sort_keys=False, allow_unicode=True)))
@@ -89,6 +94,15 @@ def show_study(
         cells = (entry["family"], entry["origin"], entry["state"], entry["hash"][:12], entry["cause"] or "")
         listed.add_row(str(entry["number"]), *map(escape, cells))
     console.print(listed)
+    if growth:
+        last = growth[-1]
+        point = ", ".join(f"{name} {value:g}" for name, value in last["reference"].items())
+        console.print(
+            f"Hypervolume of the front {last['hypervolume']:g} from the reference point {point}: last changed after "
+            f"{last['tokens']:,} training tokens, {last['seconds']:.0f} s and {last['trials']} trials "
+            f"({len(growth)} changes; --json lists them).",
+            markup=False,
+        )
 
 
 def summary(repository: Repository, row: StudyRow) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _counts(
     rows = repository().candidates(study_id, points=(), details=False)
     trials = dict(Counter(row.state for row in rows).most_common())
     runs = dict(Counter(seed.state for row in rows for seed in row.seeds).most_common())
-    return trials, runs, sum(row.origin in ("start", "sampler") for row in rows)
+    return trials, runs, sum(row.origin in ("start", "sampler", "listed") for row in rows)
 
 
 def _repeats(study: StudyRow) -> int:

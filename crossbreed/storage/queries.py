@@ -130,6 +130,20 @@ class Queries(Trials, Runs):
         with self.database.reading() as session:
             return _rungs(session, _Trial.study_id == study_id)
 
+    def trained_tokens(self, study_id: int) -> int:
+        """Training tokens up to the last finished rung of every run of a study, together."""
+        rung = schema.Rung
+        last = (
+            select(func.max(rung.tokens).label("tokens"))
+            .join(_Run, _Run.id == rung.run_id)
+            .join(_Trial, _Trial.id == _Run.trial_id)
+            .where(_Trial.study_id == study_id)
+            .group_by(rung.run_id)
+            .subquery()
+        )
+        with self.database.reading() as session:
+            return int(session.scalar(select(func.sum(last.c.tokens))) or 0)
+
     def curve(self, run_id: int, *, at_most: int | None = None) -> list[CurveRow]:
         """A run's training curve by step; with ``at_most``, evenly thinned in SQL to about that many points.
 

@@ -123,6 +123,13 @@ class Studies:
             found = session.scalars(query.order_by(table.id.desc()).limit(1)).first()
             return None if found is None else EventRow(found.id, found.at, found.kind, found.payload)
 
+    def events_of(self, study_id: int, kind: str) -> list[EventRow]:
+        """All events of a kind, oldest first."""
+        table = schema.Event
+        query = select(table).where(table.study_id == study_id, table.kind == kind).order_by(table.id)
+        with self.database.reading() as session:
+            return [EventRow(r.id, r.at, r.kind, r.payload) for r in session.scalars(query)]
+
     def events(self, study_id: int, after: int = 0, limit: int = 1000) -> list[EventRow]:
         """Events with an id above ``after``, oldest first; of more than ``limit`` only the last ones."""
         table = schema.Event

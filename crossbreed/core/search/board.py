@@ -41,5 +41,5 @@ class Board:
         return agenda.waiting(self.rows, self.rungs, self.objectives.score_way)
 
     def proposed(self) -> int:
-        """Candidates that came from the space."""
-        return sum(row.origin in ("start", "sampler") for row in self.rows)
+        """Candidates that the search proposed: all but the reference and genomes named on the command line."""
+        return sum(row.origin in ("start", "sampler", "listed") for row in self.rows)

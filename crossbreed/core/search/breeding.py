@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +17,16 @@ from crossbreed.core.genome import Architecture
 from crossbreed.core.model import legality
 from crossbreed.core.search import tuning
 from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.listing import LISTED, Listing, key
 from crossbreed.core.search.proposals import Past, Proposal, Proposer
+from crossbreed.core.search.rungs import Standing, evidence
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow, SeedRow, TrialRow
 from crossbreed.storage.runs import Role
 
 PROPOSED = ("start", "sampler")
-"""Origins of candidates that came from the space; the others were given by hand."""
+"""Origins of candidates that came from the space, with draws that a sampler learns from."""
 
 
 @dataclass
@@ -32,7 +34,10 @@ class Breeder:
     """Adds candidates to one study: the reference, starting points in order, then a sampler's.
 
     A proposal whose draws or matched architecture are in the study already is replaced by a fresh one, ``repeats`` times
-    at most; then that architecture gets its next seed instead, so that a small space ends in better intervals.
+    at most; then that architecture gets its next seed instead, so that a small space ends in better intervals. A sampler
+    that enumerates passes over what is there already and proposes nothing after its end.
+
+    exhausted: why there is nothing more to propose, once that is so.
     """
 
     repository: Repository
@@ -40,15 +45,19 @@ class Breeder:
     setting: StudySetting
     violations: dict[int, float] = field(default_factory=dict)
     repeated: int = 0
+    exhausted: str | None = None
     _draws: set[str] = field(default_factory=set)
     _starts: list[Proposal] | None = None
     _proposer: Proposer | None = None
+    _listing: Listing | None = None
 
     def recall(self, rows: Sequence[CandidateRow]) -> None:
         """Take up a study: what was drawn, how far from the budget it was, how often a proposal was a repeat."""
         for row in rows:
             if row.origin in PROPOSED:
                 self._draws.add(_key(row.draws))
+            elif row.origin == LISTED:
+                self._draws.add(row.hash)
             best = tuning.chosen(row.seeds, self.setting.task.score.direction)
             certificates = [
                 p.certificate
@@ -63,6 +72,7 @@ class Breeder:
                 self.violations[row.number] = max(distances)
         events = self.repository.events(self.study_id, limit=1_000_000)
         self.repeated = sum(event.kind == "repeat" for event in events)
+        self._listing = Listing.of(self.setting, self.proposer)
 
     @property
     def proposer(self) -> Proposer:
@@ -83,10 +93,7 @@ class Breeder:
         reference = self.setting.reference
         if reference is None:
             return None
-        budget, cost_model = self.setting.budget, self.setting.cost_model
-        certificate = certify(reference, budget, cost_model)
-        ledger = cost_model.estimate(reference, budget.shape.as_shape())
-        return self._store(reference, "reference", {}, Match(reference, certificate, ledger))
+        return self._add_given(reference, "reference")
 
     def add_named(self, architecture: Architecture) -> TrialRow:
         """Store a given genome as it is, certified and not moved; the one that is there already is returned."""
@@ -94,19 +101,29 @@ class Breeder:
         known = self.repository.find_trial(self.study_id, genome.digest(architecture))
         if known is not None:
             return known
+        return self._add_given(architecture, "named")
+
+    def _add_given(self, architecture: Architecture, origin: str) -> TrialRow:
         certificate = certify(architecture, self.setting.budget, self.setting.cost_model)
         ledger = self.setting.cost_model.estimate(architecture, self.setting.budget.shape.as_shape())
-        return self._store(architecture, "named", {}, Match(architecture, certificate, ledger))
+        return self._store(architecture, origin, {}, Match(architecture, certificate, ledger))
 
     def add_next(
-        self, rows: Sequence[CandidateRow], candidates: Sequence[Candidate], objectives: Objectives
+        self,
+        rows: Sequence[CandidateRow],
+        candidates: Sequence[Candidate],
+        objectives: Objectives,
+        standings: Sequence[Standing] = (),
     ) -> None:
         """Store one more candidate (trained or not), or one more seed of an architecture proposed again."""
         start = self._next_start()
         if start is not None:
             self._take(start)
             return
-        history = self.history(candidates, objectives)
+        if self._listing is not None:
+            self._add_listed(self._listing)
+            return
+        history = self.history(candidates, objectives, standings)
         tries = self.setting.file.search.repeats
         twin: TrialRow | None = None
         for attempt in range(tries):
@@ -122,17 +139,36 @@ class Breeder:
 
     def _next_start(self) -> Proposal | None:
         if self._starts is None:
-            self._starts = self.proposer.starting_points()
+            listed = self.setting.file.search.sampler == "list"
+            self._starts = [] if listed else self.proposer.starting_points()
         while self._starts:
             start = self._starts.pop(0)
             if _key(start.draws) not in self._draws:
                 return start
         return None
 
-    def history(self, candidates: Sequence[Candidate], objectives: Objectives) -> list[Past]:
-        """The study as a sampler sees it."""
+    def _add_listed(self, listing: Listing) -> None:
+        """Store the next entry that is a new architecture, or note that there is none left."""
+        while (proposal := listing.next(self._draws)) is not None:
+            self._draws.add(key(proposal))
+            if proposal.origin != LISTED:
+                if self._take(proposal) is None:
+                    return
+            elif self.repository.find_trial(self.study_id, genome.digest(proposal.architecture)) is None:
+                self._add_given(proposal.architecture, LISTED)
+                return
+        self.exhausted = listing.ended
+
+    def history(
+        self, candidates: Sequence[Candidate], objectives: Objectives, standings: Sequence[Standing] = ()
+    ) -> list[Past]:
+        """The study as a sampler sees it: whole runs, or one rung's results until enough runs are whole."""
+        file = self.setting.file
+        done = sum(c.eligible for c in candidates if c.row.origin in PROPOSED)
+        rungs = len(file.train.rung_tokens())
+        early = evidence(standings, done, file.search.population, rungs)
         return [
-            _past(c, objectives, self.violations.get(c.row.number, 0.0))
+            _past(c, objectives, self.violations.get(c.row.number, 0.0), early)
             for c in candidates
             if c.row.origin in PROPOSED
         ]
@@ -242,10 +278,18 @@ def violation(certificate: Certificate) -> float:
     return min(max(outside, 1e-9), 1e6)
 
 
-def _past(candidate: Candidate, objectives: Objectives, distance: float) -> Past:
+def _past(
+    candidate: Candidate,
+    objectives: Objectives,
+    distance: float,
+    early: Mapping[int, tuple[float, ...]] | None,
+) -> Past:
+    """A candidate as a sampler sees it; ``early`` has the values of one rung, by trial, in place of those of whole runs."""
     draws = candidate.row.draws
     if distance > 0:
         return Past(draws, violation=distance)
+    if early is not None:
+        return Past(draws, early.get(candidate.row.trial_id))
     if candidate.eligible:
         values = tuple(candidate.means[name] for name in objectives.names)
         return Past(draws, values)

@@ -18,6 +18,7 @@ from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.core.search.executors.base import Executor, Spool
+from crossbreed.core.search.growth import GrowthLog
 from crossbreed.core.search.halving import Halving
 from crossbreed.core.search.hold import Hold
 from crossbreed.core.search.intake import Intake
@@ -25,6 +26,7 @@ from crossbreed.core.search.interrupts import orderly
 from crossbreed.core.search.jobs import Jobs
 from crossbreed.core.search.orders import Order, Orders
 from crossbreed.core.search.progress import Activity, Progress
+from crossbreed.core.search.stopping import Limits, Stopping
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Driver as Process
 from crossbreed.storage import Repository
@@ -34,7 +36,7 @@ POLL_S = 0.25
 """Longest wait for reports; also how fast a stop is noticed between reports."""
 PROGRESS_S = 0.5
 
-End = Literal["done", "interrupted", "stopped", "out_of_time"]
+End = Literal["done", "interrupted", "stopped", "out_of_time", "out_of_tokens"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class DriverOptions:
 
     device: str = "cpu"
     max_hours: float | None = None
+    max_trials: int | None = None
+    max_tokens: int | None = None
     named: tuple[Architecture, ...] = ()
     on_progress: Callable[[Progress], None] | None = None
 
@@ -66,6 +70,11 @@ class Driver:
         self.board = Board(repository, study_id, rungs, Objectives(dict(setting.file.objectives)))
         self.halving = Halving(self.board, setting)
         self.breeder = Breeder(repository, study_id, setting)
+        self.growth = GrowthLog(repository, study_id)
+        limits = Limits.of(
+            self.search, hours=options.max_hours, trials=options.max_trials, tokens=options.max_tokens
+        )
+        self.stopping = Stopping(limits, repository, study_id)
         self.jobs = Jobs(
             repository,
             study_id,
@@ -77,6 +86,7 @@ class Driver:
             Process.here().signature("driver"),
             self._show,
         )
+        self._reference: dict[str, float] = {}
         self._profiling = False
         self._stopping = self._paused = self._ordered = False
         self._shown_at = 0.0
@@ -127,7 +137,7 @@ class Driver:
         for architecture in self.options.named:
             self.breeder.add_named(architecture)
         point = self.setting.hypervolume_reference(self.board.objectives)
-        self.repository.fix_reference_point(self.study_id, point)
+        self._reference = self.repository.fix_reference_point(self.study_id, point)
 
     def _loop(self, hold: Hold) -> End:
         while True:
@@ -142,18 +152,29 @@ class Driver:
                 if not self.jobs.running:
                     time.sleep(POLL_S)
             elif not self._fill() and not self.jobs.running:
-                return "out_of_time" if self._out_of_time and self._work_left() else "done"
+                if self.stopping.halted is not None and self._work_left():
+                    return "out_of_time" if self.stopping.halted == "max_hours" else "out_of_tokens"
+                return "done"
             self.jobs.work(POLL_S)
 
     @property
-    def _out_of_time(self) -> bool:
-        limits = [h for h in (self.options.max_hours, self.search.stop.max_hours) if h is not None]
-        return bool(limits) and self.jobs.pace.elapsed_s > 3600 * min(limits)
+    def ended_by(self) -> str | None:
+        """The rule that ended the session before the study was done, in a sentence."""
+        rule = self.stopping.halted if self._work_left() else None
+        rule = rule or self.stopping.winding_down
+        if rule is None and self.breeder.exhausted is not None:
+            return self.breeder.exhausted
+        limits = self.stopping.limits
+        if rule is None and limits.limited and not self._may_propose():
+            rule = "max_trials"
+        return None if rule is None else self.stopping.sentence(rule)
 
     def _refresh(self) -> None:
         while self.board.refresh():
             self.halving.update()
+            self.growth.note(self.board, self._reference, self.jobs.pace.elapsed_s)
             self._end_unneeded()
+        self.stopping.look(self.board, self.growth, self.jobs.pace.elapsed_s)
 
     def _end_unneeded(self) -> None:
         """End trained tuning runs whose architecture has a better setting: they need no timing."""
@@ -172,7 +193,7 @@ class Driver:
             waiting = self._waiting()
             to_train = [i for i in waiting if i.need == "train" and self.halving.may_train(i)]
             to_profile = [i for i in waiting if i.need == "profile"]
-            more = not self._out_of_time and (bool(to_train) or self._may_propose())
+            more = self.stopping.halted is None and (bool(to_train) or self._may_propose())
             if not to_profile:
                 self._profiling = False
             elif len(to_profile) >= self.search.profile_after or not more:
@@ -182,12 +203,14 @@ class Driver:
                 if not self.jobs.running:
                     self.jobs.submit(to_profile[0])
                 return True
-            if self._out_of_time:
+            if self.stopping.halted is not None:
                 return False
             if to_train:
                 self.jobs.submit(to_train[0])
             elif self._may_propose():
-                self.breeder.add_next(self.board.rows, self.board.candidates, self.board.objectives)
+                self.breeder.add_next(
+                    self.board.rows, self.board.candidates, self.board.objectives, self.halving.standings
+                )
                 self.board.changed()
             elif self.jobs.running:
                 return True
@@ -209,7 +232,9 @@ class Driver:
         return agenda.wanted_seeds(self.board.candidates, self.search.seeds, settings)
 
     def _may_propose(self) -> bool:
-        return self.board.proposed() + self.breeder.repeated < self.search.trial_limit()
+        if self.stopping.winding_down is not None or self.breeder.exhausted is not None:
+            return False
+        return self.board.proposed() + self.breeder.repeated < self.stopping.limits.trials
 
     def _close(self) -> bool:
         """Nothing waits and nothing runs: let the best of each rung go on, prune the rest, then confirm the front."""
@@ -236,7 +261,7 @@ class Driver:
         """The search as it stands."""
         states = self.repository.run_states(self.study_id)
         named = sum(row.origin == "named" for row in self.board.rows)
-        proposed, limit = named + self.board.proposed(), self.search.trial_limit() + named
+        proposed, limit = named + self.board.proposed(), self.stopping.limits.trials + named
         if activity is None:
             activity = (
                 "stopping"

@@ -23,10 +23,14 @@ RungMetrics = Mapping[int, Mapping[int, Mapping[str, float]]]
 
 @dataclass
 class Halving:
-    """Successive halving over the rungs of one study; a promotion that was given is kept."""
+    """Successive halving over the rungs of one study; a promotion that was given is kept.
+
+    standings: one entry for every rung that a candidate has reached, as last looked at.
+    """
 
     board: Board
     setting: StudySetting
+    standings: list[Standing] = field(default_factory=list)
     _promoted: set[tuple[int, int]] = field(default_factory=set)
 
     def update(self) -> None:
@@ -36,7 +40,7 @@ class Halving:
         metrics = self._metrics()
         for row in self.board.rows:
             self._drop_settings(row, metrics)
-        standings = self._standings(metrics)
+        self.standings = standings = self._standings(metrics)
         self._promoted.update(self._promotions(standings, closing=False))
         # A genome given by hand is compared with, not selected.
         given = {row.trial_id for row in self.board.rows if row.origin in GIVEN}

@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.trial import TrialState
 
 from crossbreed.core.contracts.space import Draw, SearchSpace, Setting
-from crossbreed.core.errors import CrossbreedError, PluginError, UnknownName
+from crossbreed.core.errors import CrossbreedError, PluginError
 from crossbreed.core.genome import Architecture
+from crossbreed.core.search import samplers
 from crossbreed.core.search.draws import Domain, Fixed, Grid, Options, Recorder, joined
+from crossbreed.core.search.enumeration import enumerate_draws
 from crossbreed.core.search.front import Direction
 
-SAMPLERS = ("tpe", "nsga2", "random")
 BUDGET = "budget"
 """Name of the one constraint told to a sampler: relative distance from the budget, at most 0 when met."""
 
@@ -80,8 +75,8 @@ class Proposer:
     _learned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        if self.sampler not in SAMPLERS:
-            raise UnknownName("sampler", self.sampler, SAMPLERS)
+        samplers.known(self.sampler)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def starting_points(self) -> list[Proposal]:
         """The space's starting points in order, each with all its answers filled in."""
@@ -96,13 +91,24 @@ class Proposer:
         self._learn(draw)
         return Proposal(architecture, draw.answers, origin)
 
+    def grid(self) -> Iterator[Proposal]:
+        """Every legal draw of the space, lazily and in a fixed order, so that a restart finds its place again."""
+        for architecture, draws in enumerate_draws(self.space, self.setting):
+            yield Proposal(architecture, draws, "sampler")
+
     def ask(self, history: Sequence[Past], attempt: int = 0) -> Proposal:
-        """A fresh proposal after ``history``; ``attempt`` tells apart repeated asks at the same history."""
+        """A fresh proposal after ``history``; ``attempt`` tells apart repeated asks at the same history.
+
+        Raises ValueError for a sampler that enumerates.
+        """
         for past in history:
             self._learn_past(past)
         while True:
             seed = np.random.SeedSequence([self.seed, len(history), attempt])
-            study = self._study(history, int(seed.generate_state(1)[0]))
+            if samplers.known(self.sampler).spreads:
+                study = self._sequence(len(history) + attempt)
+            else:
+                study = self._study(history, int(seed.generate_state(1)[0]))
             draw = _Sampled(study.ask(), self._domains, np.random.default_rng(seed))
             try:
                 architecture = self._propose(draw)
@@ -140,10 +146,9 @@ class Proposer:
             self._domains[name] = joined(self._domains.get(name), domain)
 
     def _study(self, history: Sequence[Past], seed: int) -> optuna.Study:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(
             directions=["maximize" if d == "max" else "minimize" for d in self.directions],
-            sampler=self._build_sampler(seed),
+            sampler=samplers.build(self.sampler, seed, self.population),
         )
         worst = self._worst(history)
         generation_key = getattr(study.sampler, "_get_generation_key", lambda: "")()
@@ -155,7 +160,7 @@ class Proposer:
             if values is None and not past.running:
                 continue
             distributions = {
-                name: _distribution(self._domains[name])
+                name: samplers.distribution(self._domains[name])
                 for name, value in past.draws.items()
                 if name in self._domains and self._domains[name].holds(value)
             }
@@ -167,7 +172,10 @@ class Proposer:
                 optuna.trial.create_trial(
                     state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
                     values=values,
-                    params={name: _encoded(self._domains[name], past.draws[name]) for name in distributions},
+                    params={
+                        name: samplers.encoded(self._domains[name], past.draws[name])
+                        for name in distributions
+                    },
                     distributions=distributions,
                     constraints=None if values is None else {BUDGET: past.violation},
                     system_attrs=attributes,
@@ -185,12 +193,15 @@ class Proposer:
             for column, direction in zip(zip(*rows, strict=True), self.directions, strict=True)
         )
 
-    def _build_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
-        if self.sampler == "tpe":
-            return optuna.samplers.TPESampler(seed=seed, n_startup_trials=self.population)
-        if self.sampler == "nsga2":
-            return optuna.samplers.NSGAIISampler(seed=seed, population_size=self.population)
-        return optuna.samplers.RandomSampler(seed=seed)
+    def _sequence(self, place: int) -> optuna.Study:
+        """A study whose next trial is point ``place`` of one low-discrepancy sequence over every name known so far."""
+        study = optuna.create_study(sampler=samplers.Sequence(self.seed, place))
+        if self._domains:
+            # The sampler takes its dimensions from the first trial.
+            names = {name: samplers.distribution(domain) for name, domain in self._domains.items()}
+            lowest = {name: samplers.encoded(d, d.nearest(None)) for name, d in self._domains.items()}
+            study.add_trial(optuna.trial.create_trial(value=0.0, params=lowest, distributions=names))
+        return study
 
 
 class _Sampled(Recorder):
@@ -215,15 +226,3 @@ class _Sampled(Recorder):
             return self._trial.suggest_int(name, known.low, known.high, step=known.step)
         assert known is not None
         return self._trial.suggest_float(name, known.low, known.high, log=known.log)
-
-
-def _distribution(domain: Domain) -> BaseDistribution:
-    if isinstance(domain, Options):
-        return CategoricalDistribution(domain.texts)
-    if isinstance(domain, Grid):
-        return IntDistribution(domain.low, domain.high, step=domain.step)
-    return FloatDistribution(domain.low, domain.high, log=domain.log)
-
-
-def _encoded(domain: Domain, value: Any) -> Any:
-    return json.dumps(value) if isinstance(domain, Options) else value

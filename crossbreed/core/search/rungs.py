@@ -52,3 +52,21 @@ def promotions(
         order = best_first([s.values for s in there], directions)
         chosen += [(there[i].trial_id, rung) for i in order[:quota] if there[i].waiting]
     return chosen
+
+
+def evidence(
+    standings: Iterable[Standing], done: int, enough: int, rungs: int
+) -> dict[int, tuple[float, ...]] | None:
+    """What a sampler learns from: trial id -> values at the highest rung that ``enough`` of them have reached, else the first.
+
+    None where whole runs say enough: ``done`` of them are at least ``enough``, or there is one rung only. All values are of one
+    rung, so they compare; a candidate that has not reached it teaches nothing (BOHB's rule, Falkner et al. 2018).
+    """
+    if rungs == 1 or done >= enough:
+        return None
+    at: dict[int, dict[int, tuple[float, ...]]] = {}
+    for standing in standings:
+        if standing.rung < rungs - 1:
+            at.setdefault(standing.rung, {})[standing.trial_id] = standing.values
+    reached = [rung for rung, values in at.items() if len(values) >= enough]
+    return at.get(max(reached, default=0), {})

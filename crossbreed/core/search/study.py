@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session of a search ended: the study is ``done``, was ``interrupted`` or ``stopped`` by another process, or ran ``out_of_time``."""
+    """How a session of a search ended: the study is ``done``, was ``interrupted`` or ``stopped`` by another process, or ran
+    ``out_of_time`` or ``out_of_tokens``.
+
+    rule: what ended it before all that the study file asks for was done, in a sentence.
+    """
 
     end: End
     candidates: tuple[Candidate, ...]
+    rule: str | None = None
 
     @property
     def front(self) -> tuple[Candidate, ...]:
@@ -101,11 +106,14 @@ class Study:
         resources: Resources | None = None,
         deterministic: bool = False,
         max_hours: float | None = None,
+        max_trials: int | None = None,
+        max_tokens: int | None = None,
         named: Sequence[Architecture] = (),
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Outcome:
         """Search until the front has its seeds. ``named`` genomes are trained as they are, beside what is proposed.
 
+        ``max_hours``: of this session; ``max_trials``, ``max_tokens``: of the study, all sessions together.
         ``deterministic``: one worker, so that proposals see results in a fixed order. Ctrl-C stops in order, twice at
         once. Raises StudyBusy when another driver holds the study.
         """
@@ -127,13 +135,13 @@ class Study:
             self.row.id,
             self.setting,
             place.starter(),
-            DriverOptions(place.device, max_hours, tuple(named), on_progress),
+            DriverOptions(place.device, max_hours, max_trials, max_tokens, tuple(named), on_progress),
         )
         end = driver.run()
         candidates = tuple(self.read_candidates())
         if on_progress is not None:
             on_progress(driver.progress("finished" if end == "done" else "stopped"))
-        return Outcome(end, candidates)
+        return Outcome(end, candidates, driver.ended_by)
 
     def close(self) -> None:
         self.repository.close()

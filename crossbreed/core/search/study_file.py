@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from crossbreed.core.errors import ConfigError, UnknownName, nearest
 from crossbreed.core.genome import parse
-from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.lab.recipe import Count, Recipe
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.front import Direction
 from crossbreed.presets import presets
@@ -92,11 +92,27 @@ class BudgetSection(Section):
         return self
 
 
+class StallSection(Section):
+    """The front has stopped growing: the last ``trials`` finished candidates together made its hypervolume less than
+    ``share`` larger."""
+
+    trials: Annotated[int, Field(ge=1)]
+    share: Annotated[float, Field(gt=0, le=1)] = 0.01
+
+
 class StopSection(Section):
-    """When to stop early: hours of this session, candidates of the study."""
+    """When to stop early; whichever comes first.
+
+    max_hours:  of a session. Nothing is begun after it.
+    max_tokens: training tokens of the study, all runs together. Nothing is begun once they are spent.
+    max_trials: candidates of the study. What was proposed is finished, and the front confirmed.
+    stall:      the same once the front has stopped growing.
+    """
 
     max_hours: float | None = Field(default=None, gt=0)
     max_trials: int | None = Field(default=None, ge=1)
+    max_tokens: Count | None = Field(default=None, ge=1)
+    stall: StallSection | None = None
 
 
 class SearchSection(Section):
@@ -104,7 +120,9 @@ class SearchSection(Section):
 
     trials:     candidates to propose beside the reference, infeasible ones included.
     seeds:      runs of each member of the front, and of the reference; intervals need 3.
-    sampler:    tpe, nsga2 or random, after the space's starting points.
+    sampler:    tpe, nsga2, nsga3, gp, random, quasi_random or grid, after the space's starting points; or list.
+    proposals:  what sampler list proposes: entries ``{draws: {...}}`` or ``{genome: ...}`` (a path, a preset, or inline),
+                or the path of a YAML file that holds such a list.
     population: generation of a genetic sampler; random proposals before TPE models.
     workers:    runs at once; default: one per GPU, else one per ``threads`` CPU cores.
     threads:    CPU threads of each worker, in training and while measuring.
@@ -120,6 +138,7 @@ class SearchSection(Section):
     """
 
     sampler: str = "tpe"
+    proposals: str | tuple[dict[str, Any], ...] = ()
     trials: int = Field(default=16, ge=0)
     seeds: int = Field(default=3, ge=1)
     seed: int = Field(default=0, ge=0)
@@ -146,11 +165,21 @@ class SearchSection(Section):
     @field_validator("sampler")
     @classmethod
     def _known(cls, sampler: str) -> str:
-        from crossbreed.core.search.proposals import SAMPLERS
+        from crossbreed.core.search.samplers import known
 
-        if sampler not in SAMPLERS:
-            raise UnknownName("sampler", sampler, SAMPLERS)
-        return sampler
+        return known(sampler).name
+
+    @model_validator(mode="after")
+    def _list_and_sampler_agree(self) -> SearchSection:
+        if (self.sampler == "list") != bool(self.proposals):
+            said = "names none" if self.sampler == "list" else f"is {self.sampler!r}"
+            raise ValueError(f"proposals belong to sampler 'list' and it needs some; this section {said}")
+        for i, entry in enumerate(() if isinstance(self.proposals, str) else self.proposals):
+            if set(entry) not in ({"draws"}, {"genome"}):
+                raise ValueError(
+                    f"proposals[{i}] has {', '.join(map(repr, entry)) or 'nothing'}; an entry is either 'draws' or 'genome'"
+                )
+        return self
 
     def trial_limit(self) -> int:
         """Candidates the study will hold beside the reference."""
@@ -212,6 +241,10 @@ class StudyFile(Section):
             genome = read_reference(reference, file.parent)
             budget = study.budget.model_copy(update={"reference": genome})
             study = study.model_copy(update={"budget": budget})
+        if study.search.proposals:
+            entries = read_proposals(study.search.proposals, file.parent)
+            search = {**study.search.model_dump(), "proposals": entries}
+            study = study.model_copy(update={"search": parse(SearchSection, search, f"{path}: search")})
         return study
 
     @staticmethod
@@ -254,10 +287,39 @@ def read_reference(reference: str, folder: Path) -> dict[str, Any]:
     return read_mapping(file, "reference genome")
 
 
+def read_proposals(proposals: str | tuple[dict[str, Any], ...], folder: Path) -> tuple[dict[str, Any], ...]:
+    """The entries of ``search.proposals`` with their genomes read in; a path is taken from ``folder``.
+
+    Raises ConfigError for a file that holds no list of mappings.
+    """
+    if isinstance(proposals, str):
+        file = folder / proposals
+        entries = read_yaml(file, "list of proposals")
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ConfigError(f"list of proposals {str(file)!r} must be a list of mappings.")
+        folder = file.parent
+    else:
+        entries = list(proposals)
+    return tuple(
+        {**entry, "genome": read_reference(entry["genome"], folder)}
+        if isinstance(entry.get("genome"), str)
+        else entry
+        for entry in entries
+    )
+
+
 def read_mapping(file: Path, what: str) -> dict[str, Any]:
     """A YAML or JSON file that holds a mapping; ``what`` names it in the ConfigError of one that cannot be read."""
+    data = read_yaml(file, what)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{what} {str(file)!r} must be a mapping of keys to values.")
+    return data
+
+
+def read_yaml(file: Path, what: str) -> Any:
+    """What a YAML or JSON file holds."""
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{what} {str(file)!r} does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -268,6 +330,3 @@ def read_mapping(file: Path, what: str) -> dict[str, Any]:
         raise ConfigError(
             f"{what} {str(file)!r} is not valid YAML{line}: {getattr(error, 'problem', None) or error}."
         ) from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{what} {str(file)!r} must be a mapping of keys to values.")
-    return data

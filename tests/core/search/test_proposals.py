@@ -14,8 +14,11 @@ from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.search.draws import Fixed, Grid, Options, Span
-from crossbreed.core.search.proposals import SAMPLERS, Past, Proposal, Proposer
+from crossbreed.core.search.proposals import Past, Proposal, Proposer
+from crossbreed.core.search.samplers import SAMPLERS as ALL
 
+SAMPLERS = [name for name, sampler in ALL.items() if sampler.build is not None and name != "gp"]
+"""Those that draw; Gaussian processes take a second for each proposal and have tests of their own."""
 SETTING = Setting(16, 8, 8, ("attention",), (), ("layered",), Registry())
 
 
