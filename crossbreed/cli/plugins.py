@@ -94,6 +94,8 @@ def _print_tables(registry: Registry) -> None:
     console.print(listed)
     for owner in registry.refused:
         console.print(f"not loaded: {owner.name} ({owner.source}): {registry.trust.rule}", markup=False)
+    for name in registry.absent:
+        console.print(f"allowed, but not installed: {name}", markup=False)
     for problem in registry.problems:
         console.print(
             f"[bold red]broken[/] {escape(f'{problem.owner.name} ({problem.owner.source}): {problem.message}')}"

@@ -120,6 +120,8 @@ class Registry:
     trust: Trust = field(default_factory=Trust)
     refused: list[Owner] = field(default_factory=list)
     """Installed plugins that ``trust`` keeps out: none of their code ran."""
+    absent: list[str] = field(default_factory=list)
+    """What ``trust`` lets in, but is not installed, each with the nearest that is: a name may be misspelt."""
 
     def names(self, kind: Kind) -> list[str]:
         return sorted(self.entries[kind])
@@ -138,6 +140,8 @@ class Registry:
             if self.refused:
                 out = ", ".join(dict.fromkeys(owner.source for owner in self.refused))
                 hint += f" Not loaded, because {self.trust.rule}: {out}."
+            if self.absent:
+                hint += f" Allowed, but not installed: {', '.join(self.absent)}."
             raise UnknownName(KIND_LABELS[kind], name, self.entries[kind], hint) from None
 
     def descriptor(self, kind: Kind, name: str) -> Any:
@@ -217,9 +221,21 @@ class Host:
                 host._register_entry_point(entry, owner)
             else:
                 host.registry.refused.append(owner)
+        host.registry.absent = host._absent()
         for item in plugins:
             host._register_file(item if isinstance(item, PluginFile) else PluginFile.read(item))
         return host.registry
+
+    def _absent(self) -> list[str]:
+        trust, kept_out = self.registry.trust, {owner.distribution for owner in self.registry.refused}
+        installed = {owner.distribution for owner in self.registry.owners} | {
+            problem.owner.distribution for problem in self.registry.problems
+        }
+        return [
+            f"{name!r}{nearest(name, kept_out)}"
+            for name in trust.allow or ()
+            if trust.third_party and not any(Trust(allow=(name,)).permits(other) for other in installed)
+        ]
 
     def _register_entry_point(self, entry: EntryPoint, owner: Owner) -> None:
         # Somebody else's import may raise anything: it is kept for the listing and stops nothing.

@@ -69,6 +69,19 @@ def test_an_allow_list_lets_in_its_distributions_however_they_are_spelt(
     assert [owner.source for owner in registry.refused if owner.name == "other_one"] == ["other-one 1.0"]
 
 
+def test_a_misspelt_name_in_an_allow_list_is_told_with_the_nearest_that_is_installed(
+    traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PLUGINS_ALLOW, "trusted-one, other-oen")
+    registry = Host.load()
+    assert ran(traces) == {"trusted-one"}
+    assert registry.absent == ["'other-oen'; did you mean 'other-one'?"]
+    with pytest.raises(
+        UnknownName, match=r"Allowed, but not installed: 'other-oen'; did you mean 'other-one'\?"
+    ):
+        registry.descriptor("router", "other_one")
+
+
 def test_an_empty_allow_list_lets_in_none(traces: Path) -> None:
     assert Host.load(trust=Trust(allow=())).refused
     assert ran(traces) == set()

@@ -221,6 +221,40 @@ def test_training_on_unnormalised_bf16_keys_stays_finite():
     assert all(x.isfinite().all() for x in (o, state, *gradient))
 
 
+@pytest.mark.slow
+def test_two_hundred_steps_of_training_with_gates_from_open_to_shut_stay_finite():
+    """Log gates from 0 to -20, some of exactly 0 and -80; q, k and v learned in bf16, k through the norm that the reader gives it."""
+    tensors, _ = inputs(1, 256, 2, 64, 64, fastest=-20.0, dtype=torch.float32)
+    q, k, v, log_decay, beta = tensors
+    k = torch.randn(1, 256, 2, 64, generator=torch.Generator().manual_seed(3))
+    log_decay[:, ::5], log_decay[:, 3::7] = 0.0, -80.0
+    target = torch.randn(1, 256, 2, 64, generator=torch.Generator().manual_seed(4))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    losses = []
+    for _ in range(200):
+        q_, k_, v_ = leaves
+        arguments = (q_, l2_norm(k_), v_, log_decay, beta)
+        o, state = gated_delta_rule(*(x.bfloat16() for x in arguments))
+        loss = (o.float() - target).square().mean()
+        gradients_ = torch.autograd.grad(loss, leaves)
+        assert all(x.isfinite().all() for x in (o, state, *gradients_))
+        with torch.no_grad():
+            for leaf, gradient in zip(leaves, gradients_, strict=True):
+                leaf -= 1e-2 * gradient
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_keys_that_nothing_normalises_never_end_in_a_score():
+    """The rule is unstable then: what overflows must show in the loss, so that the trial is called diverged."""
+    (q, _, v, _, beta), _ = inputs(1, 256, 2, 64, 64, dtype=torch.float32)
+    k = 100 * torch.randn(1, 256, 2, 64, generator=torch.Generator().manual_seed(3))
+    o, state = gated_delta_rule(q, k, v, torch.zeros(1, 256, 2), beta)
+    assert not o.isfinite().all()
+    assert not state.isfinite().all()
+    assert not o.square().mean().isfinite()
+
+
 @pytest.mark.parametrize("T", [1, 70])
 def test_bf16_inputs_are_rounded_once_and_autocast_changes_nothing(T):
     tensors, state = inputs(2, T, 2, 16, 16, torch.bfloat16)

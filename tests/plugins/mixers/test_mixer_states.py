@@ -13,6 +13,7 @@ from tests.plugins.mixers.helpers import (
     D_MODEL,
     PARTS,
     SEQUENCE,
+    build,
     case,
     context,
     in_pieces,
@@ -111,6 +112,33 @@ def test_a_window_keeps_its_last_tokens_and_counts_all() -> None:
             assert sorted(kept) == list(range(max(0, done - 7), done))
             assert state["0.k"].shape[1] <= 7
             assert state["0.length"] == done
+
+
+@pytest.mark.parametrize("size", [3, 8, 13])
+def test_a_window_of_8_holds_the_last_8_of_pieces_of_any_size(size: int) -> None:
+    mixer = build("attention", {"heads": 2, "head_size": 8, "window": 8})
+    x, at = random_input(1, 3 * size), context(1, 3 * size)
+    whole, _ = mixer(x, at, None)
+    with torch.no_grad():
+        state = mixer.init_state(1, dtype=x.dtype)
+        for done in range(0, 3 * size, size):
+            y, state = mixer(x[:, done : done + size], at.slice(done, done + size), state)
+            torch.testing.assert_close(y, whole[:, done : done + size], rtol=0, atol=1e-10)
+            kept = state["0.position"][0][state["0.document"][0] >= 0].tolist()
+            assert len(kept) == min(done + size, 8)
+            assert sorted(kept) == list(range(max(0, done + size - 8), done + size))
+            assert state["0.length"] == done + size
+
+
+@pytest.mark.parametrize("key", ["attention", "attention windowed", "mamba2", "gated_deltanet", "multi tm"])
+@pytest.mark.parametrize(("tokens", "cuts"), [(512, [200]), (128, list(range(64, 128)))])
+def test_long_splits_agree_in_float32(key: str, tokens: int, cuts: list[int]) -> None:
+    mixer, x = case(key, dtype=torch.float32), random_input(1, tokens).float()
+    at = with_mode(mixer, context(1, tokens))
+    with torch.no_grad():
+        whole, _ = mixer(x, at, None)
+        pieces, _ = in_pieces(mixer, x, at, cuts)
+    assert float((whole - pieces).abs().max()) <= 1e-4 * float(whole.abs().max())
 
 
 def test_a_row_that_pauses_keeps_its_window() -> None:
