@@ -22,7 +22,7 @@ STATES = (
 ENDED = frozenset(
     {"done", "off_budget", "infeasible", "out_of_memory", "diverged", "failed", "lost", "pruned"}
 )
-"""States nothing follows, except that a lost run may be queued again by hand."""
+"""States nothing follows, except that a lost or pruned run may be queued again."""
 
 _OUTCOMES = frozenset({"done", "off_budget", "out_of_memory", "diverged", "failed", "preempted", "pruned"})
 
@@ -34,6 +34,8 @@ _NEXT: dict[str, frozenset[str]] = {
     "running": frozenset({"queued", "lost"}) | _OUTCOMES,
     "preempted": frozenset({"queued", "leased", "pruned", "failed", "done", "off_budget"}),
     "lost": frozenset({"queued"}),
+    # What was pruned before training, when the member that beat it does not hold up.
+    "pruned": frozenset({"queued"}),
 }
 
 

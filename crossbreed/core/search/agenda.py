@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from crossbreed.core.search import tuning
+from crossbreed.core.search import preview, tuning
 from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
 from crossbreed.core.search.front import Direction
 from crossbreed.core.search.rungs import Standing
 from crossbreed.storage.rows import CandidateRow, SeedRow
 from crossbreed.storage.states import ENDED
 
-Need = Literal["train", "profile", "siblings", "nothing"]
+Need = Literal["preview", "train", "profile", "siblings", "nothing"]
 WAITING = ("queued", "preempted")
 HELD = ("leased", "running")
 GIVEN = ("reference", "named")
@@ -35,21 +35,38 @@ class Item:
     need: Need
 
 
-def needs(row: CandidateRow, rungs: int, direction: Direction) -> list[Item]:
+@dataclass(frozen=True)
+class Course:
+    """What every run of a study goes through.
+
+    direction:    of the score. rungs: how many.
+    forced_rates: at which routed candidates are timed before they are trained; without any they are not.
+    """
+
+    direction: Direction
+    rungs: int = 1
+    forced_rates: tuple[float, ...] = ()
+
+
+def needs(row: CandidateRow, course: Course) -> list[Item]:
     """What is left to do for each run of a candidate that waits, by seed: training and evaluation first, then timing.
 
-    A tuning run that is trained waits for its ``siblings`` at the other settings: only the best of them is timed, the
-    others need ``nothing`` more. ``direction``: of the score.
+    The first tuning run is timed before anything is trained (``preview``); its ``siblings`` at the other settings wait for
+    it. A tuning run that is trained waits for them: only the best of them is timed, the others need ``nothing`` more.
     """
     waiting = [seed for seed in row.seeds if seed.state in WAITING]
-    best = tuning.chosen(row.seeds, direction) if waiting else None
+    best = tuning.chosen(row.seeds, course.direction) if waiting else None
+    ahead = bool(waiting) and preview.due(row, course.forced_rates)
+    first = min((s.seed for s in row.seeds if s.role == "tune" and s.state not in ENDED), default=None)
     settled = bool(waiting) and tuning.settled(row.seeds)
     found = []
     for seed in waiting:
         own = seed.points.get(OWN)
         need: Need = "profile"
-        if seed.rungs_done < rungs or own is None or not own.evaluations:
+        if seed.rungs_done < course.rungs or own is None or not own.evaluations:
             need = "train"
+            if ahead and seed.role == "tune":
+                need = "preview" if seed.seed == first else "siblings"
         elif seed.role == "tune" and not settled:
             need = "siblings"
         elif own.speeds or (seed.role == "tune" and (best is None or best.run_id != seed.run_id)):
@@ -58,9 +75,9 @@ def needs(row: CandidateRow, rungs: int, direction: Direction) -> list[Item]:
     return found
 
 
-def waiting(rows: Sequence[CandidateRow], rungs: int, direction: Direction) -> list[Item]:
+def waiting(rows: Sequence[CandidateRow], course: Course) -> list[Item]:
     """Runs that wait, by trial number and seed."""
-    return [item for row in rows for item in needs(row, rungs, direction)]
+    return [item for row in rows for item in needs(row, course)]
 
 
 def standings(

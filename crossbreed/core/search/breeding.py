@@ -255,10 +255,13 @@ class Breeder:
         """Every fresh proposal was one of ours already: sharpen the last one's mean, once its setting is known."""
         self.repeated += 1
         seed = None
-        if twin is not None and twin.chosen is not None:
-            used = [s.seed for s in twin.row.seeds]
-            seed = max(len(self.setting.file.train.settings), 1 + max(used))
-            self.add_report(twin.row, twin.chosen, seed)
+        settings = len(self.setting.file.train.settings)
+        if twin is not None and twin.row.seeds:
+            # With one setting there is nothing to wait for; with several, the best is known once all have run.
+            chosen = twin.chosen if settings > 1 else tuning.tuning(twin.row.seeds)[0]
+            if chosen is not None:
+                seed = max(settings, 1 + max(s.seed for s in twin.row.seeds))
+                self.add_report(twin.row, chosen, seed)
         payload = {"trial": None if twin is None else twin.row.number, "seed": seed}
         self.repository.add_event(self.study_id, "repeat", payload)
 

@@ -139,7 +139,7 @@ def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate
 
     The key of a speed is chosen once for all rows, so that numbers of different keys are never compared.
     """
-    objectives = objectives.over(rows)
+    objectives = objectives if objectives.keys else objectives.over(rows)
     found = [_candidate(row, objectives) for row in rows]
     points = [[c.means[n] if c.eligible else math.nan for n in objectives.names] for c in found]
     on_front = non_dominated(points, objectives.ways)

@@ -9,6 +9,7 @@ from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.job import Job, Phase
 from crossbreed.core.lab.operating_points import OperatingPoint
 from crossbreed.core.model.legality import mode_readers
+from crossbreed.core.search import preview
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.candidates import OWN
 from crossbreed.core.search.study_setting import COST_MODEL, StudySetting
@@ -18,19 +19,20 @@ from crossbreed.storage.rows import RunRow, TrialRow
 def job_for(
     item: Item, trial: TrialRow, run: RunRow, lease: str, folder: Path, setting: StudySetting, device: str
 ) -> Job:
-    """The next job of a run: to its next rung where runs are compared there, else to the end; or its profile."""
+    """The next job of a run: to its next rung where runs are compared there, else to the end; or to be timed."""
     file = setting.file
     rungs = tuple(file.train.rung_tokens())
     first = min(s.run_id for s in item.row.seeds) == item.seed.run_id
     phases: tuple[Phase, ...] = ("train", "evaluate")
-    routed = bool((trial.ledger or {}).get("rates"))
-    judged = _fitting(file.search.points, trial, routed)
+    judged = _fitting(file.search.points, trial, preview.routed(item.row))
     points: tuple[str, ...] = ()
-    if item.need != "train":
-        phases = ("profile",)
+    ahead = preview.points(item.row, file.search.forced_rates)
+    if item.need == "preview":
+        phases, points = ("profile",), ahead
+    elif item.need == "profile":
         # Forced decisions cost the same whatever the seed; one run of each candidate is timed under them.
-        forced = tuple(f"forced:{rate:g}" for rate in file.search.forced_rates) if routed else ()
-        points = (*dict.fromkeys((*forced, *judged)), OWN) if first else (OWN,)
+        forced = [p for p in judged if p not in ahead] if item.seed.role == "tune" else []
+        phases, points = ("profile",), (*forced, OWN)
     elif item.seed.role == "tune" and item.seed.rungs_done < len(rungs) - 1:
         phases, rungs = ("train",), rungs[: item.seed.rungs_done + 1]
     return Job(

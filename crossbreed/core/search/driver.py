@@ -7,13 +7,13 @@ was leased goes back into the queue, what workers kept on disk is stored, and ru
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from crossbreed.core.genome import Architecture
 from crossbreed.core.search import agenda, taking_up, tuning
-from crossbreed.core.search.agenda import Item
+from crossbreed.core.search.agenda import Course, Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
 from crossbreed.core.search.candidates import Candidate, Objectives
@@ -26,6 +26,7 @@ from crossbreed.core.search.interrupts import orderly
 from crossbreed.core.search.jobs import Jobs
 from crossbreed.core.search.orders import Order, Orders
 from crossbreed.core.search.progress import Activity, Progress
+from crossbreed.core.search.pruning import Pruner
 from crossbreed.core.search.stopping import Limits, Stopping
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Driver as Process
@@ -35,6 +36,8 @@ from crossbreed.storage.rows import SeedRow
 POLL_S = 0.25
 """Longest wait for reports; also how fast a stop is noticed between reports."""
 PROGRESS_S = 0.5
+AHEAD = 4
+"""Candidates proposed ahead for each of several workers: a pause of all costs about half a run of each."""
 
 End = Literal["done", "interrupted", "stopped", "out_of_time", "out_of_tokens"]
 
@@ -67,8 +70,10 @@ class Driver:
         self._start_executor = start_executor
         self.file, self.search = setting.file, setting.file.search
         rungs = len(setting.file.train.rung_tokens())
-        self.board = Board(repository, study_id, rungs, Objectives(dict(setting.file.objectives)))
-        self.halving = Halving(self.board, setting)
+        objectives = Objectives(dict(setting.file.objectives))
+        course = Course(objectives.score_way, rungs, self.search.forced_rates)
+        self.board = Board(repository, study_id, course, objectives)
+        self.halving, self.pruner = Halving(self.board, setting), Pruner(self.board, setting)
         self.breeder = Breeder(repository, study_id, setting)
         self.growth = GrowthLog(repository, study_id)
         limits = Limits.of(
@@ -174,6 +179,7 @@ class Driver:
             self.halving.update()
             self.growth.note(self.board, self._reference, self.jobs.pace.elapsed_s)
             self._end_unneeded()
+            self.pruner.update()
         self.stopping.look(self.board, self.growth, self.jobs.pace.elapsed_s)
 
     def _end_unneeded(self) -> None:
@@ -192,16 +198,11 @@ class Driver:
         while self.jobs.free:
             waiting = self._waiting()
             to_train = [i for i in waiting if i.need == "train" and self.halving.may_train(i)]
-            to_profile = [i for i in waiting if i.need == "profile"]
-            more = self.stopping.halted is None and (bool(to_train) or self._may_propose())
-            if not to_profile:
-                self._profiling = False
-            elif len(to_profile) >= self.search.profile_after or not more:
-                self._profiling = True
-            if self._profiling:
+            to_time = self._to_time(waiting, training=bool(to_train))
+            if to_time:
                 # A model is timed with the device to itself: nothing else runs, neither training nor another profile.
                 if not self.jobs.running:
-                    self.jobs.submit(to_profile[0])
+                    self.jobs.submit(to_time[0])
                 return True
             if self.stopping.halted is not None:
                 return False
@@ -218,6 +219,23 @@ class Driver:
                 return False
             self._refresh()
         return True
+
+    def _to_time(self, waiting: Sequence[Item], *, training: bool) -> list[Item]:
+        """Runs to be timed now. Once begun, all that wait are timed, so that training pauses once for many of them.
+
+        It begins when enough trained ones wait, or when nothing is left to train beside them: then candidates are proposed
+        ahead and timed together before the first of them is trained.
+        """
+        previews = [] if self.stopping.halted is not None else [i for i in waiting if i.need == "preview"]
+        trained = [i for i in waiting if i.need == "profile"]
+        ahead = self.search.ahead or (1 if self.jobs.slots == 1 else AHEAD * self.jobs.slots)
+        more = self._may_propose() and len(previews) < ahead
+        idle = self.stopping.halted is not None or not (training or more)
+        if not previews and not trained:
+            self._profiling = False
+        elif idle or len(trained) >= self.search.profile_after:
+            self._profiling = True
+        return [*previews, *trained] if self._profiling else []
 
     def _waiting(self) -> list[Item]:
         """Runs that wait, without those given to a worker since the tables were read."""
@@ -247,7 +265,7 @@ class Driver:
             for seed in seeds:
                 self.breeder.add_report(candidate.row, chosen, seed)
         self.board.changed()
-        return bool(wanted)
+        return bool(wanted) or self.pruner.reprieve()
 
     # What a view sees
 

@@ -130,8 +130,10 @@ class SearchSection(Section):
     deadline_s: seconds a rung, an evaluation or a profile may take before its worker is taken to hang and the run has failed;
                 default: ten minutes and twenty times what the study's jobs have shown to take.
     profile_after: trained runs that wait before all training stops for them to be timed alone.
+    ahead:      candidates proposed before the first of them is trained, so that they are timed in one pause of all
+                training; default: 1 for one worker, else 4 for each.
     forced_rates: shares of tokens forced to each router's most expensive choice, at which routed candidates are timed
-                beside their own decisions.
+                before they are trained; without 0 among them none is pruned by its speed.
     points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, at which candidates they fit are judged
                 and timed beside their own decisions.
     analytics:  look at a few rows of each routed run after it is timed, for ``crossbreed routers``.
@@ -148,6 +150,7 @@ class SearchSection(Section):
     repeats: int = Field(default=10, ge=1)
     deadline_s: float | None = Field(default=None, gt=0)
     profile_after: int = Field(default=16, ge=1)
+    ahead: int | None = Field(default=None, ge=1)
     forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
     points: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
     analytics: bool = True

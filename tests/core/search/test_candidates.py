@@ -119,10 +119,12 @@ def test_ledger_quantities_are_objectives_without_intervals() -> None:
 
 def test_what_a_run_needs_next() -> None:
     def need(*seeds: SeedRow, rungs: int = 1) -> list[str]:
-        return [item.need for item in agenda.needs(row(0, *seeds), rungs, "max")]
+        return [item.need for item in agenda.needs(row(0, *seeds), agenda.Course("max", rungs))]
 
     waits: dict[str, Any] = {"state": "queued"}
-    assert need(seed(0, None, rungs=0, **waits)) == ["train"]
+    # Timed before it is trained, if not yet.
+    assert need(seed(0, None, rungs=0, **waits)) == ["preview"]
+    assert need(seed(0, None, measurement(1.0), rungs=0, **waits)) == ["train"]
     assert need(seed(0, None, rungs=1, **waits)) == ["train"]
     assert need(seed(0, 0.5, rungs=1, **waits), rungs=2) == ["train"]
     assert need(seed(0, 0.5, rungs=1, **waits)) == ["profile"]
@@ -135,8 +137,9 @@ def test_settings_wait_for_each_other_and_only_the_best_is_timed() -> None:
         seeds = [
             seed(i, s, role="tune", state="queued", rungs=0 if s is None else 1) for i, s in enumerate(scores)
         ]
-        return [item.need for item in agenda.needs(row(0, *seeds), 1, "max")]
+        return [item.need for item in agenda.needs(row(0, *seeds), agenda.Course("max"))]
 
+    assert need(None, None) == ["preview", "siblings"]
     assert need(0.5, None, 0.9) == ["siblings", "train", "siblings"]
     assert need(0.5, 0.7, 0.9) == ["nothing", "nothing", "profile"]
     assert need(0.9, 0.9, 0.1) == ["profile", "nothing", "nothing"]

@@ -75,7 +75,8 @@ def test_a_forced_rate_may_be_judged_too(tmp_path: Path, toys: Registry):
         tmp_path / "forced.db", setting(toys, search=search), executor, DriverOptions(named=(tm,))
     )
     timed = [job.points for job in executor.log if job.number == 1 and "profile" in job.phases]
-    assert timed == [("forced:0.22", "forced:1", SINGLE, "own"), ("own",)]
+    # Forced rates before it is trained, the rest afterwards, and nothing twice.
+    assert timed == [("forced:0.22", "forced:1"), (SINGLE, "own"), ("own",)]
     assert Counter(job.judged for job in executor.log if "train" in job.phases) == {
         (): 2,
         ("forced:0.22", SINGLE): 2,
