@@ -106,14 +106,14 @@ def _report(
     name: str, shown: list[Candidate], objectives: Objectives, hashes: dict[str, str], *, as_json: bool
 ) -> None:
     from crossbreed.cli.comparisons import comparison_table, comparisons_data
-    from crossbreed.cli.fronts import by_score, front_data, print_candidates
+    from crossbreed.cli.fronts import by_score, print_candidates, whole_data
     from crossbreed.core.search import pairs
 
     genomes = {hashes[c.row.hash]: c.row.number for c in shown if c.row.hash in hashes}
     compared = pairs.compare(by_score(shown, objectives), objectives)
     if as_json:
         data = {
-            **front_data(name, shown, objectives, shown),
+            **whole_data(name, shown, objectives),
             "genomes": genomes,
             "differences": comparisons_data(compared),
         }

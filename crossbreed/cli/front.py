@@ -12,6 +12,7 @@ from crossbreed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from crossbreed.core.search.candidates import Candidate, Objectives
+    from crossbreed.core.search.divergence import Divergence
     from crossbreed.storage.repository import Repository
     from crossbreed.storage.rows import StudyRow
 
@@ -29,15 +30,17 @@ def front(
     debug: Debug = False,
 ) -> None:
     """Show the front of a study: its non-dominated candidates within the budget, with intervals and cost."""
+    from crossbreed.core.search.divergence import in_study
     from crossbreed.storage.repository import Repository
 
     registry_of(plugin)
     with Repository.open(db, read_only=True) as repository:
         row = find_study(repository, study)
-        found, objectives = candidates_of(repository, row)
+        found, objectives = candidates_of(repository, row, everything=everything)
+        rates = in_study(repository, row.id)
         fitted = fitted_points(repository, row)
         growth = growth_of(repository, row)
-    print_front(row.name, found, objectives, fitted, growth, everything=everything, as_json=json)
+    print_front(row.name, found, objectives, fitted, growth, rates, everything=everything, as_json=json)
 
 
 def find_study(repository: Repository, name: str | None) -> StudyRow:
@@ -52,13 +55,19 @@ def find_study(repository: Repository, name: str | None) -> StudyRow:
     return studies[-1]
 
 
-def candidates_of(repository: Repository, row: StudyRow) -> tuple[list[Candidate], Objectives]:
-    """All candidates of a study, and its objectives with the keys their speeds were measured under."""
+def candidates_of(
+    repository: Repository, row: StudyRow, *, everything: bool = True
+) -> tuple[list[Candidate], Objectives]:
+    """All candidates of a study, or those that matter to its front, and its objectives with the keys of its speeds."""
     from crossbreed.core.search import candidates
+    from crossbreed.core.search.shortlist import front_candidates
     from crossbreed.core.search.study_file import StudyFile
 
+    objectives = candidates.Objectives(StudyFile.read(row.spec, f"study {row.name}").objectives)
+    if not everything:
+        return front_candidates(repository, row.id, objectives)
     rows = repository.candidates(row.id)
-    objectives = candidates.Objectives(StudyFile.read(row.spec, f"study {row.name}").objectives).over(rows)
+    objectives = objectives.over(rows)
     return candidates.read(rows, objectives), objectives
 
 
@@ -96,28 +105,27 @@ def print_front(
     objectives: Objectives,
     fitted: list[dict[str, Any]],
     growth: list[dict[str, Any]],
+    rates: dict[str, Divergence],
     *,
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
     """The front, or every candidate, as a table or as JSON on stdout."""
     from crossbreed.cli.fronts import divergence_words, front_data, print_candidates
-    from crossbreed.core.search.divergence import by_family
     from crossbreed.core.search.membership import front_probabilities
 
     shown = [c for c in found if everything or c.on_front]
+    surely = front_probabilities(found, objectives)
     if as_json:
-        print_json(
-            "front", {**front_data(name, shown, objectives, found), "fitted": fitted, "growth": growth}
-        )
+        data = front_data(name, shown, objectives, surely, rates)
+        print_json("front", {**data, "fitted": fitted, "growth": growth})
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"
-    surely = front_probabilities(found, objectives)
     print_candidates(console, shown, objectives, title, mark_front=everything, surely=surely)
     if not shown:
         console.print("Nothing is on the front yet: no candidate is trained and measured.")
-    for family, rate in by_family(c.row for c in found).items():
+    for family, rate in rates.items():
         if rate.diverged:
             console.print(f"{family}: {divergence_words(rate)}.", markup=False)
     for item in fitted:

@@ -329,12 +329,14 @@ def _setting(run: SeedRow) -> dict[str, Any]:
 
 
 def front_data(
-    study: str, candidates: Sequence[Candidate], objectives: Objectives, everything: Sequence[Candidate]
+    study: str,
+    candidates: Iterable[Candidate],
+    objectives: Objectives,
+    surely: Mapping[int, float],
+    rates: Mapping[str, Divergence],
 ) -> dict[str, Any]:
-    """Candidates with what their numbers mean, as they stand in ``--json`` objects; ``everything``: all of the study, which
-    they are a part of."""
-    surely = front_probabilities(everything, objectives)
-    rates = by_family(c.row for c in everything)
+    """Candidates with what their numbers mean, as they stand in ``--json`` objects. ``surely``: see ``print_candidates``;
+    ``rates``: how often each family diverged."""
     return {
         "study": study,
         "objectives": dict(objectives.directions),
@@ -342,6 +344,12 @@ def front_data(
         "candidates": as_data(candidates, objectives, surely),
         "divergence": {family: divergence_data(rate) for family, rate in rates.items()},
     }
+
+
+def whole_data(study: str, everything: Sequence[Candidate], objectives: Objectives) -> dict[str, Any]:
+    """``front_data`` of all candidates there are."""
+    surely = front_probabilities(everything, objectives)
+    return front_data(study, everything, objectives, surely, by_family(c.row for c in everything))
 
 
 KEY = ("phase", "batch", "tokens", "dtype", "device", "policy", "compiled")

@@ -146,7 +146,7 @@ def drive(
 
 def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     """The front of a finished session on stdout, and how to see it in a browser."""
-    from crossbreed.cli.fronts import front_data, print_candidates
+    from crossbreed.cli.fronts import print_candidates, whole_data
     from crossbreed.core.search.membership import front_probabilities
     from crossbreed.storage.locations import redacted
 
@@ -158,7 +158,7 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
             {
                 "end": outcome.end,
                 "rule": outcome.rule,
-                **front_data(name, outcome.candidates, objectives, outcome.candidates),
+                **whole_data(name, outcome.candidates, objectives),
             },
         )
         return

@@ -33,6 +33,10 @@ OWN = "own"
 _Trial, _Run, _Point = schema.Trial, schema.Run, schema.OperatingPoint
 _MEASUREMENT = tuple(getattr(schema.Measurement, name) for name in MeasurementRow.__dataclass_fields__)
 _EVALUATION = tuple(getattr(schema.Evaluation, name) for name in EvaluationRow.__dataclass_fields__)
+_LIGHT_MEASUREMENT = tuple(c for c in _MEASUREMENT if c.key != "backends")
+_LIGHT_EVALUATION = tuple(c for c in _EVALUATION if c.key != "metrics")
+_LEFT_OUT: dict[str, Any] = {}
+"""In the place of data that was not asked for: decoding it takes most of the time of a reading."""
 
 
 class Queries(Trials, Runs):
@@ -45,19 +49,24 @@ class Queries(Trials, Runs):
         states: Sequence[str] | None = None,
         points: Sequence[str] | None = (OWN,),
         details: bool = True,
+        metrics: Sequence[str] | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> list[CandidateRow]:
         """Every trial of a study, by number, with its seeds and their results: five statements.
 
         ``states`` keeps trials in these states. ``points`` keeps operating points of these names, None all of them.
-        ``details`` False leaves out ledgers, certificates and settings, which are most of the bytes: what samplers
-        and fronts over scores and speeds need.
+        ``details`` False leaves out ledgers, certificates, settings, rates, backends and evaluations' metrics, which are most
+        of the bytes: what samplers and fronts over scores and speeds need. ``metrics`` keeps measurements of these names,
+        ``numbers`` trials of these numbers.
         """
         chosen: list[ColumnElement[bool]] = [_Trial.study_id == study_id]
         if states is not None:
             chosen.append(_Trial.state.in_(states))
+        if numbers is not None:
+            chosen.append(_Trial.number.in_(numbers))
         named = chosen if points is None else [*chosen, _Point.name.in_(points)]
         with self.database.reading() as session:
-            seeds = _seeds(session, chosen, _points(session, named, details))
+            seeds = _seeds(session, chosen, _points(session, named, details, metrics))
             heavy: tuple[Any, ...] = (_Trial.certificate, _Trial.ledger) if details else (literal(None),) * 2
             query = select(
                 _Trial.id,
@@ -215,7 +224,10 @@ def _seeds(
 
 
 def _points(
-    session: Session, chosen: Sequence[ColumnElement[bool]], details: bool
+    session: Session,
+    chosen: Sequence[ColumnElement[bool]],
+    details: bool,
+    metrics: Sequence[str] | None = None,
 ) -> dict[int, dict[str, PointRow]]:
     """Operating points with their results by run id, then by name, for the rows of run, trial and point chosen."""
 
@@ -225,26 +237,28 @@ def _points(
         )
 
     measurements: dict[int, list[MeasurementRow]] = defaultdict(list)
+    columns, left_out = (_MEASUREMENT, ()) if details else (_LIGHT_MEASUREMENT, (_LEFT_OUT,))
     query = joined(
-        select(schema.Measurement.operating_point_id, *_MEASUREMENT).join_from(schema.Measurement, _Point)
+        select(schema.Measurement.operating_point_id, *columns).join_from(schema.Measurement, _Point)
     )
+    if metrics is not None:
+        query = query.where(schema.Measurement.metric.in_(metrics))
     for point_id, *fields in _rows(session, query.order_by(schema.Measurement.id)):
-        measurements[point_id].append(MeasurementRow(*fields))
+        measurements[point_id].append(MeasurementRow(*fields, *left_out))
     evaluations: dict[int, list[EvaluationRow]] = defaultdict(list)
+    columns = _EVALUATION if details else _LIGHT_EVALUATION
     query = joined(
-        select(schema.Evaluation.operating_point_id, *_EVALUATION).join_from(schema.Evaluation, _Point)
+        select(schema.Evaluation.operating_point_id, *columns).join_from(schema.Evaluation, _Point)
     )
-    for point_id, *fields in _rows(session, query.order_by(schema.Evaluation.tokens)):
-        evaluations[point_id].append(EvaluationRow(*fields))
+    for point_id, tokens, *fields in _rows(session, query.order_by(schema.Evaluation.tokens)):
+        evaluations[point_id].append(
+            EvaluationRow(tokens, *fields) if details else EvaluationRow(tokens, _LEFT_OUT, *fields)
+        )
     nothing = literal(None)
-    settings, *costs = (
-        (_Point.settings, _Point.ledger, _Point.certificate) if details else (nothing, nothing, nothing)
-    )
-    query = joined(
-        select(_Point.run_id, _Point.id, _Point.name, settings, _Point.rates, *costs).select_from(_Point)
-    )
+    data = (_Point.settings, _Point.rates, _Point.ledger, _Point.certificate) if details else (nothing,) * 4
+    query = joined(select(_Point.run_id, _Point.id, _Point.name, *data).select_from(_Point))
     found: dict[int, dict[str, PointRow]] = defaultdict(dict)
-    for run_id, point_id, *data in _rows(session, query.order_by(_Point.id)):
+    for run_id, point_id, name, *fields in _rows(session, query.order_by(_Point.id)):
         results = tuple(measurements.get(point_id, ())), tuple(evaluations.get(point_id, ()))
-        found[run_id][data[0]] = PointRow(*[*data, *results])
+        found[run_id][name] = PointRow(name, *[*fields, *results])
     return found

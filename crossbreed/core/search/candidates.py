@@ -61,7 +61,9 @@ class Objectives:
         return any(n in QUANTITIES for n in self.directions)
 
     def over(self, rows: Iterable[CandidateRow], batch: int = 1) -> Objectives:
-        """The same objectives with the key that most runs were measured under: the study's own."""
+        """The same objectives with the key that most runs were measured under, the study's own, where none is set."""
+        if all(name in self.keys for name in self.speeds):
+            return self
         counts: dict[str, Counter[SpeedKey]] = {name: Counter() for name in self.speeds}
         for row in rows:
             for seed in row.seeds:
@@ -69,8 +71,12 @@ class Objectives:
                 for measured in own.measurements if own is not None else ():
                     if measured.metric in counts and measured.batch == batch:
                         counts[measured.metric][measured.key()] += 1
+        return self.with_keys(counts)
+
+    def with_keys(self, counts: Mapping[str, Counter[SpeedKey]]) -> Objectives:
+        """The same objectives with the most frequent key of each speed, where none is set; of equals the last by name."""
         keys = {name: max(c, key=lambda k: (c[k], str(k))) for name, c in counts.items() if c}
-        return Objectives(self.directions, keys)
+        return Objectives(self.directions, {**keys, **self.keys})
 
 
 @dataclass(frozen=True)
@@ -156,11 +162,11 @@ def front_volume(
 
 def pooled(seeds: Sequence[SeedRow]) -> tuple[SeedRow, ...]:
     """The seeds of one version of the plugins: the version with most done runs, the later one of equals."""
+    if all(seed.identities == seeds[0].identities for seed in seeds):
+        return tuple(seeds)
     groups: dict[str, list[SeedRow]] = {}
     for seed in seeds:
         groups.setdefault(json.dumps(seed.identities, sort_keys=True), []).append(seed)
-    if not groups:
-        return ()
     best = max(groups.values(), key=lambda g: (sum(s.state == "done" for s in g), max(s.run_id for s in g)))
     return tuple(best)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crossbreed.core.search.statistics import Interval, wilson
+from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow, SeedRow
 
 TRAINED = ("done", "off_budget")
@@ -39,6 +40,15 @@ def by_family(rows: Iterable[CandidateRow]) -> dict[str, Divergence]:
     seeds: dict[str, list[SeedRow]] = {}
     for row in rows:
         seeds.setdefault(row.family, []).extend(row.seeds)
-    found = {family: of_seeds(runs) for family, runs in seeds.items()}
-    trained = {family: rate for family, rate in found.items() if rate.runs}
+    return _highest_first({family: of_seeds(runs) for family, runs in seeds.items()})
+
+
+def in_study(repository: Repository, study_id: int) -> dict[str, Divergence]:
+    """The same of all candidates of a study, counted by the database."""
+    counts = repository.divergence(study_id)
+    return _highest_first({family: Divergence(bad, bad + good) for family, (bad, good) in counts.items()})
+
+
+def _highest_first(rates: dict[str, Divergence]) -> dict[str, Divergence]:
+    trained = {family: rate for family, rate in rates.items() if rate.runs}
     return dict(sorted(trained.items(), key=lambda item: (-item[1].diverged / item[1].runs, item[0])))

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 BLOCK = 512
-"""Rows compared against all others at once: keeps the pairwise array small for tens of thousands of points."""
+"""Rows compared at once: keeps pairwise arrays small for tens of thousands of points."""
 
 
 def losses(values: object, directions: Sequence[Direction]) -> Floats:
@@ -34,17 +34,32 @@ def non_dominated(values: object, directions: Sequence[Direction]) -> Mask:
     Equal rows are all kept. A row with a NaN or an infinity is never on the front and dominates nobody.
     """
     loss_NM = losses(values, directions)
-    finite_N = _finite(loss_NM)
-    keep_N = finite_N.copy()
-    rivals_NM = loss_NM[finite_N]
-    if not len(rivals_NM):
-        return keep_N
-    for start in range(0, len(loss_NM), BLOCK):
-        mine = loss_NM[start : start + BLOCK, None]
-        no_worse = np.all(rivals_NM <= mine, axis=2)
-        better = np.any(rivals_NM < mine, axis=2)
-        keep_N[start : start + BLOCK] &= ~np.any(no_worse & better, axis=1)
+    keep_N = np.zeros(len(loss_NM), dtype=np.bool_)
+    index = np.flatnonzero(_finite(loss_NM))
+    # In lexical order nobody is dominated by a later row, so each block meets only the front of those before it.
+    index = index[np.lexsort(loss_NM[index].T[::-1])]
+    front_FM = np.empty((0, loss_NM.shape[1]))
+    for start in range(0, len(index), BLOCK):
+        block = index[start : start + BLOCK]
+        block = block[~_dominated(loss_NM[block], front_FM)]
+        block = block[~_dominated(loss_NM[block], loss_NM[block])]
+        keep_N[block] = True
+        front_FM = np.concatenate((front_FM, loss_NM[block]))
     return keep_N
+
+
+def _dominated(rows_NM: Floats, by_KM: Floats) -> Mask:
+    """(N,) whether a row is dominated by any of ``by_KM``; smaller is better."""
+    found_N = np.zeros(len(rows_NM), dtype=np.bool_)
+    for start in range(0, len(by_KM), BLOCK):
+        rivals_KM = by_KM[start : start + BLOCK]
+        no_worse_NK = np.ones((len(rows_NM), len(rivals_KM)), dtype=np.bool_)
+        better_NK = np.zeros_like(no_worse_NK)
+        for m in range(rows_NM.shape[1]):
+            no_worse_NK &= rivals_KM[:, m] <= rows_NM[:, m, None]
+            better_NK |= rivals_KM[:, m] < rows_NM[:, m, None]
+        found_N |= np.any(no_worse_NK & better_NK, axis=1)
+    return found_N
 
 
 def ranks(values: object, directions: Sequence[Direction]) -> NDArray[np.int64]:

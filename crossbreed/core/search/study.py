@@ -13,12 +13,13 @@ from crossbreed.core.host import Registry
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search import divergence, executors, genes
 from crossbreed.core.search.candidates import Candidate, Objectives, front_volume, read
-from crossbreed.core.search.divergence import Divergence, by_family
+from crossbreed.core.search.divergence import Divergence
 from crossbreed.core.search.driver import Driver, DriverOptions, End
 from crossbreed.core.search.executors.resources import Resources
 from crossbreed.core.search.genes import Genes
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.progress import Progress
+from crossbreed.core.search.shortlist import front_candidates
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
 from crossbreed.core.search.trained import TASK_DATA, check_data
@@ -175,11 +176,12 @@ class Study:
 
     def divergence(self) -> dict[str, Divergence]:
         """How often runs of each family diverged, the highest rate first."""
-        return by_family(self.repository.candidates(self.row.id, details=False))
+        return divergence.in_study(self.repository, self.row.id)
 
     def front(self) -> pd.DataFrame:
         """The members of the front, best first in the first objective: see ``candidates`` for the columns."""
-        table = self.candidates()
+        found, objectives = front_candidates(self.repository, self.row.id, self.objectives)
+        table = _table(found, objectives)
         first, direction = next(iter(self.objectives.directions.items()))
         table = table[table["on_front"]].drop(columns="on_front")
         return table.sort_values(first, ascending=direction == "min", ignore_index=True)
@@ -190,14 +192,15 @@ class Study:
         (missing below 3 seeds, and for what may not stand on the front), runs that trained and how many ``diverged``, ledger
         quantities, and signed relative residuals of the budget as ``residual_*``.
         """
-        import pandas as pd
+        return _table(self.read_candidates(), self.objectives)
 
-        found = self.read_candidates()
-        surely = front_probabilities(found, self.objectives)
-        return pd.DataFrame(
-            [_table_row(c, self.objectives, surely.get(c.row.number)) for c in found],
-            columns=_columns(found, self.objectives),
-        )
+
+def _table(found: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:
+    import pandas as pd
+
+    surely = front_probabilities(found, objectives)
+    rows = [_table_row(c, objectives, surely.get(c.row.number)) for c in found]
+    return pd.DataFrame(rows, columns=_columns(found, objectives))
 
 
 def _table_row(candidate: Candidate, objectives: Objectives, surely: float | None) -> dict[str, Any]:
