@@ -27,11 +27,13 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Bounds:
-    """A trial's number, its runs, how many of them are done, and for each objective its least and greatest value."""
+    """A trial's number, its runs, how many of them are done and how many report runs, and for each objective its least and
+    greatest value."""
 
     number: int
     runs: int
     done: int
+    reports: int
     spans: dict[str, Span]
 
 
@@ -59,7 +61,8 @@ class Extremes:
         """Every trial with runs, by number, over all its operating points. ``score``: the objective that is the score, if any; ``speeds``: objective -> key;
         ``quantities``: of the ledger."""
         done = func.sum(case((_Run.state == "done", 1), else_=0))
-        query = select(_Trial.id, _Trial.number, func.count(_Run.id), done).join(_Run)
+        reports = func.sum(case((_Run.role == "report", 1), else_=0))
+        query = select(_Trial.id, _Trial.number, func.count(_Run.id), done, reports).join(_Run)
         query = query.where(_Trial.study_id == study_id).group_by(_Trial.id, _Trial.number)
         with self.database.reading() as session:
             trials = session.execute(query.order_by(_Trial.number)).all()
@@ -72,8 +75,14 @@ class Extremes:
                 value = _Trial.ledger[name].as_float()
                 spans[name] = self._spans(select(_Trial.id, value, value).where(_Trial.study_id == study_id))
         return [
-            Bounds(number, runs, int(ended), {name: found[i] for name, found in spans.items() if i in found})
-            for i, number, runs, ended in trials
+            Bounds(
+                number,
+                runs,
+                int(ended),
+                int(reported),
+                {name: found[i] for name, found in spans.items() if i in found},
+            )
+            for i, number, runs, ended, reported in trials
         ]
 
     def _spans(self, query: Select[Any]) -> dict[int, Span]:

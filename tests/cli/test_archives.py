@@ -9,7 +9,7 @@ def test_a_study_moves_from_one_database_to_another(cli: Cli, db: Path, tmp_path
     (tmp_path / "backups").mkdir()
     written = cli("study", "export", "small", "backups", "--db", db, "--json").json("study_export")
     assert written["file"] == "backups/small.zip"
-    assert (written["rows"]["trial"], written["rows"]["run"], written["files"]) == (4, 9, 0)
+    assert (written["rows"]["trial"], written["rows"]["run"], written["files"]) == (4, 12, 0)
     again = cli("study", "export", "small", "backups", "--db", db)
     assert again.code == 2
     assert "exists already" in again.err
@@ -20,7 +20,7 @@ def test_a_study_moves_from_one_database_to_another(cli: Cli, db: Path, tmp_path
     assert here == there
     assert "is in" in cli("study", "import", "backups/small.zip", "--db", "there.db").out
     assert "nothing was changed" in cli("study", "import", "backups/small.zip", "--db", "there.db").out
-    assert "4 candidates, 9 runs" in cli("study", "import", "backups/small.zip", "--db", "third.db").out
+    assert "4 candidates, 12 runs" in cli("study", "import", "backups/small.zip", "--db", "third.db").out
 
 
 def test_what_is_not_there_is_a_sentence(cli: Cli, db: Path) -> None:

@@ -12,7 +12,7 @@ from tests.cli.conftest import Cli
 def test_stored_candidates_are_compared_on_shared_seeds(cli: Cli, db: Path, hashes: dict[int, str]) -> None:
     found = cli("study", "compare", "small", "0", hashes[1][:10], "--db", db, "--json").json("study_compare")
     score, speed = found["differences"]
-    assert (score["objective"], score["first"], score["second"], score["seeds"]) == ("score", 0, 1, [0, 1, 2])
+    assert (score["objective"], score["first"], score["second"], score["seeds"]) == ("score", 0, 1, [1, 2, 3])
     assert score["mean"] == pytest.approx(0.19)
     assert score["low"] < 0.19 < score["high"]
     assert score["better"] == 0

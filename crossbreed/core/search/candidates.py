@@ -178,7 +178,7 @@ def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
     if not counted and best is not None and best.state in COUNTED:
         counted = (best,)
     by_seed = {
-        name: {s.seed: v for s in counted if (v := _value(name, row, s, objectives)) is not None}
+        name: {s.seed: v for s in counted if (v := value(name, row, s, objectives)) is not None}
         for name in objectives.names
     }
     values = {name: tuple(found.values()) for name, found in by_seed.items()}
@@ -187,7 +187,8 @@ def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
     return Candidate(row, seeds, by_seed, means, intervals, counted=counted, chosen=best)
 
 
-def _value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:
+def value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:
+    """What one run says of an objective; None where it says nothing."""
     if name in QUANTITIES:
         ledger = row.ledger or {}
         return float(ledger[name]) if name in ledger else None

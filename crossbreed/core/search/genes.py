@@ -17,7 +17,7 @@ from typing import Any
 
 from crossbreed.core.budget.dimensions import DEPTH, unnumbered
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.candidates import Candidate, Objectives, value
 from crossbreed.core.search.statistics import MIN_SEEDS, Paired, holm, paired
 
 ABSENT = "none"
@@ -30,12 +30,17 @@ _NAMES = ("mixer", "name", "kind")
 class Subject:
     """A candidate as its genes: gene -> value as JSON text, and which genes hang on which.
 
-    owned: gene -> genes that are there because of its value. values: objective -> seed -> value.
+    owned: gene -> genes that are there because of its value. reported: objective -> seed -> value of its report runs, empty
+    before it has any. tuned: the same of the one run that chose its setting.
     """
 
     genes: Mapping[str, str]
     owned: Mapping[str, frozenset[str]]
-    values: Mapping[str, Mapping[int, float]]
+    reported: Mapping[str, Mapping[int, float]]
+    tuned: Mapping[str, Mapping[int, float]]
+
+    def values(self, objective: str, *, reported: bool) -> Mapping[int, float]:
+        return (self.reported if reported else self.tuned).get(objective, {})
 
     def context(self, gene: str) -> frozenset[tuple[str, str]]:
         """Everything but ``gene`` and what hangs on it."""
@@ -70,8 +75,9 @@ class Genes:
 def effects(subjects: Sequence[Subject], objectives: Sequence[str]) -> Genes:
     """The effect of every choice between two values of a gene that three pairs or more can tell.
 
-    A pair is two groups of candidates with equal other genes: its difference is taken over the seeds that all of them
-    share, or between their means where they share none.
+    A pair is two groups of candidates with equal other genes. Where all of them have report runs, its difference is taken
+    over the seeds that all share, or between their means where they share none; otherwise between the runs that chose their
+    settings, which are too good on both sides alike.
     """
     subjects = _merged(subjects)
     tests: list[tuple[str, str, str, str, Paired]] = []
@@ -101,7 +107,8 @@ def _merged(subjects: Sequence[Subject]) -> list[Subject]:
         Subject(
             {names[g]: value for g, value in s.genes.items()},
             _renamed(s.owned, names),
-            s.values,
+            s.reported,
+            s.tuned,
         )
         for s in subjects
     ]
@@ -155,7 +162,9 @@ def _contrasts(contexts: Iterable[Context], objective: str) -> Iterator[tuple[st
 
 def _difference(a: Sequence[Subject], b: Sequence[Subject], objective: str) -> float | None:
     """Mean of ``a`` minus mean of ``b``; None where either has no value."""
-    a_values, b_values = ([s.values[objective] for s in side if s.values.get(objective)] for side in (a, b))
+    reported = all(s.values(objective, reported=True) for s in (*a, *b))
+    found = ([s.values(objective, reported=reported) for s in side] for side in (a, b))
+    a_values, b_values = ([values for values in side if values] for side in found)
     if not a_values or not b_values:
         return None
     shared = set.intersection(*(set(v) for v in (*a_values, *b_values)))
@@ -176,14 +185,22 @@ def subject(candidate: Candidate, genome: Mapping[str, Any] | None, objectives: 
     drawn."""
     if not candidate.eligible:
         return None
-    values = {n: candidate.by_seed[n] for n in objectives.names if n not in QUANTITIES}
+    measured = [n for n in objectives.names if n not in QUANTITIES]
+    reported = {n: candidate.by_seed[n] for n in measured} if candidate.confirmed else {}
+    tuned = {n: _chosen(candidate, n, objectives) for n in measured}
     draws = candidate.row.draws
     if draws:
         genes = {name: json.dumps(value, sort_keys=True) for name, value in draws.items()}
-        return Subject(genes, _owned_draws(draws), values)
+        return Subject(genes, _owned_draws(draws), reported, tuned)
     moved = {unnumbered(d) for d in (candidate.row.certificate or {}).get("dimensions", {})}
     genes, owned = _fields(genome or {}, moved)
-    return Subject(genes, owned, values)
+    return Subject(genes, owned, reported, tuned)
+
+
+def _chosen(candidate: Candidate, name: str, objectives: Objectives) -> dict[int, float]:
+    run = candidate.chosen
+    found = None if run is None else value(name, candidate.row, run, objectives)
+    return {} if run is None or found is None else {run.seed: found}
 
 
 def _owned_draws(draws: Mapping[str, Any]) -> dict[str, frozenset[str]]:

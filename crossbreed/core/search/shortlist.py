@@ -20,7 +20,7 @@ def front_candidates(
 ) -> tuple[list[Candidate], Objectives]:
     """All candidates that are on the front or have a say in who is, and the objectives with their keys.
 
-    A candidate of fewer than three runs is left out when another such one is better whatever their seeds count for: its worst
+    A candidate of fewer than three report runs is left out when another such one is better whatever their seeds count for: its worst
     values dominate the other's best. Who is on the front, and with which probability, is as among all candidates.
     """
     objectives = fix_keys(repository, study_id, objectives)
@@ -45,12 +45,12 @@ def fix_keys(repository: Repository, study_id: int, objectives: Objectives) -> O
 def relevant(bounds: list[Bounds], objectives: Objectives) -> list[int]:
     """Numbers of the candidates that may be on the front or change who is."""
     whole = [b for b in bounds if all(name in b.spans for name in objectives.names)]
-    few = [b for b in whole if b.runs < MIN_SEEDS]
-    many = [b.number for b in whole if b.runs >= MIN_SEEDS]
+    few = [b for b in whole if b.reports < MIN_SEEDS]
+    many = [b.number for b in whole if b.reports >= MIN_SEEDS]
     if not few:
         return many
     best_NM = _corner(few, objectives, worst=False)
-    # Only what surely may stand on the front can keep others away from it.
+    # Only what surely may stand on the front can keep others away from it: its runs have ended well.
     sure_N = np.array([b.runs == b.done for b in few])
     worst_KM = _corner(few, objectives, worst=True)[sure_N]
     worst_KM = worst_KM[non_dominated(worst_KM, ["min"] * len(objectives.names))]

@@ -170,8 +170,9 @@ class Study:
         """Which choices matter, by pairs of candidates that differ in one alone."""
         found = self.read_candidates()
         genomes = {t.number: t.genome for t in self.repository.trials(self.row.id)}
-        subjects = [genes.subject(c, genomes[c.row.number], self.objectives) for c in found]
-        measured = [n for n in self.objectives.names if n not in QUANTITIES]
+        objectives = self.objectives.over([c.row for c in found])
+        subjects = [genes.subject(c, genomes[c.row.number], objectives) for c in found]
+        measured = [n for n in objectives.names if n not in QUANTITIES]
         return genes.effects([s for s in subjects if s is not None], measured)
 
     def divergence(self) -> dict[str, Divergence]:

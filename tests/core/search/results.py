@@ -18,11 +18,18 @@ def measurement(median: float) -> MeasurementRow:
     return MeasurementRow(**{**fields, "device": "cpu", "policy": "best"})
 
 
-def seed(number: int, score: float | None, speed: float | None = None, state: str = "done") -> SeedRow:
+def seed(
+    number: int,
+    score: float | None,
+    speed: float | None = None,
+    state: str = "done",
+    role: str = "report",
+) -> SeedRow:
     speeds = () if speed is None else (measurement(speed),)
     evaluations = () if score is None else (EvaluationRow(16, {}, score, 8, 0),)
     own = PointRow("own", None, None, None, None, speeds, evaluations)
-    return SeedRow(number + 1, number, state, None, 1, {"mixer:attention": "crossbreed 1"}, {"own": own})
+    identities = {"mixer:attention": "crossbreed 1"}
+    return SeedRow(number + 1, number, state, None, 1, identities, {"own": own}, role)
 
 
 def row(number: int, seeds: Sequence[SeedRow], **more: Any) -> CandidateRow:

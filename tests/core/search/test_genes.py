@@ -142,3 +142,16 @@ def test_differences_are_taken_on_shared_seeds() -> None:
         scores[2 * pair + 1] = [0.52, 0.62]
     (effect,) = [e for e in judged(scored(scores, draws=draws)).effects if e.gene == "a"]
     assert effect.paired.mean == pytest.approx(0.02)
+
+
+def test_report_runs_are_compared_with_report_runs_and_tuning_with_tuning() -> None:
+    """The run that chose a setting is too good: beside fresh runs of another candidate it would look like an effect."""
+    rows = []
+    for pair in range(3):
+        for a in (0, 1):
+            runs = [seed(0, 0.9 + 0.01 * a, role="tune")]
+            # Only one side is confirmed, by worse numbers.
+            runs += [seed(i, 0.5) for i in (1, 2, 3)] if a == 0 else []
+            rows.append(row(2 * pair + a, runs, draws={"a": a, "b": pair}))
+    (effect,) = [e for e in judged(read(rows, SCORE)).effects if e.gene == "a"]
+    assert effect.paired.mean == pytest.approx(0.01)
