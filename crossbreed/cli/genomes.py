@@ -34,7 +34,7 @@ def read_genome(text: str, db: str, registry: Registry, vocab: int | None = None
     elif (named := named_preset(text)) is not None:
         architecture = named.build(vocab)
     elif PREFIX.fullmatch(text):
-        architecture = _stored(text, db)
+        architecture = stored_genome(text, db)
     else:
         raise ConfigError(
             f"genome {text!r} is neither a file, a preset nor a hash prefix of 4 to 64 hex digits"
@@ -50,7 +50,8 @@ def named_preset(text: str) -> Preset | None:
     return None if Path(text).is_file() else presets().get(text)
 
 
-def _stored(prefix: str, db: str) -> Architecture:
+def stored_genome(prefix: str, db: str) -> Architecture:
+    """An architecture of the database as it was stored, whether or not its plugins are registered."""
     from crossbreed.storage.repository import Repository
 
     with Repository.open(db, read_only=True) as repository:

@@ -9,10 +9,11 @@ import typer
 from rich.markup import escape
 
 from crossbreed.cli.bookkeeping import Bookkeeping, counted
-from crossbreed.cli.genomes import cost_model, named_preset, read_genome, tree
+from crossbreed.cli.genomes import PREFIX, cost_model, named_preset, read_genome, stored_genome, tree
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, print_json, si, size, table
-from crossbreed.core.genome import digest, to_yaml
+from crossbreed.cli.output import data_console, log_console, print_json, si, size, table
+from crossbreed.core.errors import UnknownName
+from crossbreed.core.genome import Architecture, digest, to_yaml
 from crossbreed.core.ledger import CHUNK, Ledger, Shape
 from crossbreed.presets import Preset, Published
 
@@ -42,7 +43,19 @@ def show(
 ) -> None:
     """Show a genome in its canonical form, as a tree, and its ledger. Builds no weights."""
     registry = registry_of(plugin)
-    architecture = read_genome(genome, db, registry)
+    try:
+        architecture = read_genome(genome, db, registry)
+    except UnknownName as error:
+        # A plugin that was removed leaves its genomes readable; what they cost needs it.
+        if json or not PREFIX.fullmatch(genome) or named_preset(genome) is not None:
+            raise
+        architecture = stored_genome(genome, db)
+        _print_genome(architecture)
+        log_console().print(
+            f"Shown as it was stored, without its ledger: {error} `crossbreed front --all` has its results.",
+            markup=False,
+        )
+        return
     ledger = cost_model(registry).estimate(architecture, Shape(batch, tokens, dtype))
     preset = named_preset(genome)
     if json:
@@ -64,13 +77,18 @@ def show(
     console = data_console()
     if preset is not None:
         console.print(f"[bold]{escape(preset.name)}[/] {escape(preset.summary)}")
-    console.print(f"[bold]hash[/] {digest(architecture)}")
-    console.print(escape(to_yaml(architecture)))
-    console.print(tree(architecture))
+    _print_genome(architecture)
     print_ledger(ledger)
     print_bookkeeping(Bookkeeping.of(ledger))
     print_published(_published(preset), ledger)
     console.print(CONVENTIONS, style="dim")
+
+
+def _print_genome(architecture: Architecture) -> None:
+    console = data_console()
+    console.print(f"[bold]hash[/] {digest(architecture)}")
+    console.print(escape(to_yaml(architecture)))
+    console.print(tree(architecture))
 
 
 def print_bookkeeping(books: Bookkeeping) -> None:

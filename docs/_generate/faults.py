@@ -254,10 +254,51 @@ COSTS = {
         ),
     ),
 }
+SAMPLES, RUNGS = "tests/core/search/test_samplers.py", "tests/core/search/test_rungs.py"
 SEARCH = {
     "O8": Fault("settings that mean the same look different"),
-    "O15": Fault("a search proposes what cannot be built, or nothing"),
-    "O19": Fault("a resumed search forgets what it knew"),
+    "O12": Fault(
+        "an infinite objective stands on the front",
+        (
+            "tests/core/search/test_front.py::test_nan_and_infinity_are_never_on_the_front_and_dominate_nobody",
+            f"{SAMPLES}::test_proposals_survive_every_kind_of_past",
+        ),
+    ),
+    "O13": Fault(
+        "a NaN point is never dominated",
+        (
+            "tests/core/search/test_front.py::test_nan_and_infinity_are_never_on_the_front_and_dominate_nobody",
+            f"{RUNGS}::test_nobody_goes_on_without_finite_values",
+        ),
+    ),
+    "O14": Fault(
+        "runs cannot be pruned under several objectives",
+        (
+            f"{RUNGS}::test_a_share_goes_on_and_nobody_passes_a_better_one",
+            "tests/core/search/test_driver.py::test_rungs_promote_the_best_and_prune_the_rest",
+        ),
+        "Rungs are ours; Optuna is never asked to prune.",
+    ),
+    "O15": Fault(
+        "a search proposes what cannot be built, or nothing",
+        (f"{SAMPLES}::test_nothing_feasible_or_one_poor_feasible_candidate_still_gives_proposals",),
+    ),
+    "O16": Fault(
+        "hypervolume moves with its reference point, or raises",
+        (
+            "tests/core/search/test_front.py::test_points_outside_the_reference_add_nothing_and_do_not_raise",
+            "tests/core/search/test_driver.py::test_the_reference_point_is_fixed_once",
+            "tests/core/search/test_stopping.py::test_every_change_of_the_front_is_kept_with_its_reference_point",
+        ),
+    ),
+    "O19": Fault(
+        "a resumed search forgets what it knew",
+        (
+            f"{SAMPLES}::test_a_sequence_goes_on_after_a_restart",
+            "tests/core/search/test_listing.py::test_a_grid_goes_on_where_it_was_and_grows_with_its_space",
+            "tests/core/search/test_growing.py::test_a_router_registered_later_joins_and_history_is_kept",
+        ),
+    ),
     "R7": Fault("a resumed run sees other data"),
 }
 RECALL, BYTES = "tests/plugins/tasks/test_recall.py", "tests/plugins/tasks/test_text_bytes.py"

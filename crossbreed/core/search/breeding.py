@@ -12,7 +12,7 @@ from typing import Any
 from crossbreed.core import genome
 from crossbreed.core.budget.certificate import Certificate, excess
 from crossbreed.core.budget.matcher import Match, certify, match
-from crossbreed.core.errors import CrossbreedError
+from crossbreed.core.errors import CrossbreedError, UnknownName
 from crossbreed.core.genome import Architecture
 from crossbreed.core.model import legality
 from crossbreed.core.search import tuning
@@ -50,6 +50,7 @@ class Breeder:
     _starts: list[Proposal] | None = None
     _proposer: Proposer | None = None
     _listing: Listing | None = None
+    _buildable: dict[int, bool] = field(default_factory=dict)
 
     def recall(self, rows: Sequence[CandidateRow]) -> None:
         """Take up a study: what was drawn, how far from the budget it was, how often a proposal was a repeat."""
@@ -236,6 +237,21 @@ class Breeder:
         lr = self.setting.file.train.settings[chosen.seed]
         self._add_run(trial.id, architecture, seed, lr, "report")
 
+    def can_build(self, row: CandidateRow) -> bool:
+        """Whether every plugin of a candidate is registered; a removed one leaves its results and gets no more runs."""
+        if row.trial_id not in self._buildable:
+            data = self.repository.trial(self.study_id, row.number).genome
+            architecture = genome.parse(Architecture, data, f"trial {row.number}")
+            try:
+                self.setting.registry.identities(architecture)
+            except UnknownName as error:
+                self._buildable[row.trial_id] = False
+                payload = {"trial": row.number, "cause": str(error)}
+                self.repository.add_event(self.study_id, "plugin_removed", payload)
+            else:
+                self._buildable[row.trial_id] = True
+        return self._buildable[row.trial_id]
+
     def _add_run(self, trial_id: int, architecture: Architecture, seed: int, lr: float, role: Role) -> None:
         self.repository.add_run(
             trial_id,
@@ -256,7 +272,7 @@ class Breeder:
         self.repeated += 1
         seed = None
         settings = len(self.setting.file.train.settings)
-        if twin is not None and twin.row.seeds:
+        if twin is not None and twin.row.seeds and self.can_build(twin.row):
             # With one setting there is nothing to wait for; with several, the best is known once all have run.
             chosen = twin.chosen if settings > 1 else tuning.tuning(twin.row.seeds)[0]
             if chosen is not None:

@@ -247,7 +247,8 @@ class Driver:
 
     def _wanted_seeds(self) -> list[tuple[Candidate, SeedRow, list[int]]]:
         settings = len(self.file.train.settings)
-        return agenda.wanted_seeds(self.board.candidates, self.search.seeds, settings)
+        wanted = agenda.wanted_seeds(self.board.candidates, self.search.seeds, settings)
+        return [found for found in wanted if self.breeder.can_build(found[0].row)]
 
     def _may_propose(self) -> bool:
         if self.stopping.winding_down is not None or self.breeder.exhausted is not None:

@@ -37,7 +37,9 @@ def promotions(
     """Waiting candidates, as (trial id, rung), that may go on, those on the highest rung first.
 
     ``standings`` has one entry for every rung that every candidate has reached. ``closing``: none can still reach a lower
-    rung, so at least one of each rung goes on and shares are rounded up.
+    rung, so shares are rounded up and at least one of each rung goes on. Nobody goes on without finite values.
+
+    A share is of those that have reached the rung so far, so an early best that is overtaken later has gone on as well.
     """
     by_rung: dict[int, list[Standing]] = {}
     for standing in standings:
@@ -50,7 +52,11 @@ def promotions(
         share = len(there) / reduction
         quota = math.ceil(share) if closing else math.floor(share)
         order = best_first([s.values for s in there], directions)
-        chosen += [(there[i].trial_id, rung) for i in order[:quota] if there[i].waiting]
+        chosen += [
+            (there[i].trial_id, rung)
+            for i in order[:quota]
+            if there[i].waiting and all(map(math.isfinite, there[i].values))
+        ]
     return chosen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crossbreed.core import genome
+from crossbreed.core.errors import PluginError, UnknownName
 from crossbreed.core.genome import Architecture
 from crossbreed.core.search import agenda
 from crossbreed.core.search.executors.base import Spool
@@ -33,8 +34,19 @@ def _retire_old_versions(repository: Repository, study_id: int, setting: StudySe
     for run in repository.runs(study_id, agenda.WAITING):
         trial = repository.trial(study_id, run.number)
         architecture = genome.parse(Architecture, trial.genome, f"trial {run.number}")
-        if run.identities != setting.registry.identities(architecture):
+        if run.identities != _identities(setting, architecture, run.key):
             cause = (
                 "a plugin of this candidate has changed since the run was queued; its results would not pool"
             )
             repository.set_run_state(run.id, "failed", cause=cause)
+
+
+def _identities(setting: StudySetting, architecture: Architecture, key: str) -> dict[str, str]:
+    """Versions of a waiting run's plugins. Raises PluginError when one is gone: with it back, the run goes on."""
+    try:
+        return setting.registry.identities(architecture)
+    except UnknownName as error:
+        raise PluginError(
+            f"run {key} is still to be trained, but one of its plugins was removed: {error} Install it again or name it "
+            f"with --plugin; results that are stored can be read without it."
+        ) from error
