@@ -16,6 +16,11 @@ Phase = Literal["train", "prefill", "decode"]
 CHUNK = 64
 """Tokens in one chunk of a recurrence, for algorithmic FLOPs in training and prefill."""
 
+GATHER_UP_TO = 0.5
+"""Share of a piece's queries up to which those that are read are gathered. Above it a causal piece is computed whole and
+masked: its kernel skips half of the scores by itself, which gathered queries do not (measured on a CPU: they draw level between
+0.5 and 0.7)."""
+
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -48,6 +53,8 @@ class Work(NamedTuple):
     weights:             stored numbers that the work multiplies with, read from memory for each decoded token.
     state_traffic_bytes: state read and written for one decoded token.
     kept_bytes:          what a training pass keeps of one token for the backward pass.
+    whole:               of ``executed_forward``, what prefill issues for every token of a piece once more than GATHER_UP_TO
+                         of them read, because a kernel that skips by itself is faster there than gathering.
     """
 
     forward: float = 0.0
@@ -57,6 +64,7 @@ class Work(NamedTuple):
     weights: float = 0.0
     state_traffic_bytes: float = 0.0
     kept_bytes: float = 0.0
+    whole: float = 0.0
 
     @staticmethod
     def product(

@@ -39,6 +39,7 @@ from crossbreed.plugins.costs.bill import (
     share,
     total,
 )
+from crossbreed.plugins.costs.depths import weighed
 from crossbreed.plugins.costs.training_memory import block_kept, training_peak
 
 BLOCK = itemgetter("sublayers", "gate", "norm", "arrangement", "output_scale")
@@ -216,7 +217,7 @@ class Analytic(CostModel):
             key = number, i, depths, around, gated
             bill = self._memo.get(key)
             if bill is None:
-                bill = self._memo[key] = self._sublayer(sublayer, f".{i}", site, reached, at)
+                bill = self._memo[key] = self._sublayer(sublayer, f".{i}", site, depths, reached, at)
             bills.append(bill)
         output_norms = block.norm == "sandwich" or block.arrangement == "parallel_mean"
         vectors = count * ((block.norm != "none") + output_norms) + (block.output_scale is not None)
@@ -232,10 +233,21 @@ class Analytic(CostModel):
         return total([(1, bill) for bill in bills])
 
     def _sublayer(
-        self, sublayer: Sublayer, name: str, block_site: str, reached: list[Triple], at: At
+        self,
+        sublayer: Sublayer,
+        name: str,
+        block_site: str,
+        depths: tuple[int, ...],
+        reached: list[Triple],
+        at: At,
     ) -> Bill:
-        """One mixer over all its runs; ``reached`` is the share of tokens that read at each run, per phase."""
+        """One mixer over its runs, at these depths; ``reached`` is the share of tokens that read at each, per phase."""
         costs, execution = self._mixer(sublayer, at.runs.depths, at.place)
+        uneven = len(set(reached)) > 1 or len(depths) < at.runs.depths
+        if uneven and self.parts.descriptor("mixer", sublayer.mixer).capabilities.axis == "depth":
+            costs = weighed(
+                lambda depth: self._mixer(sublayer, depth, at.place)[0], depths, reached, costs, execution
+            )
         mode = self._modes(sublayer, block_site + name, len(costs[0].reads), at.mode)
         return mixer_bill(name, sublayer.mixer, costs, execution, reached, at.runs.sets, mode, at.place)
 

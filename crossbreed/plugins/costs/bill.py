@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from crossbreed.core.contracts.capabilities import Execution
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.genome import Architecture
-from crossbreed.core.ledger import DTYPE_BYTES, Cost, Part, Phase, Shape, Work
+from crossbreed.core.ledger import DTYPE_BYTES, GATHER_UP_TO, Cost, Part, Phase, Shape, Work
 
 PHASES: tuple[Phase, Phase, Phase] = ("train", "prefill", "decode")
 
@@ -200,6 +200,8 @@ def mixer_bill(
     for work, rate in paid[1]:
         prefilled += work.forward * rate
         executed_prefilled += work.executed_forward * rate
+    if execution["prefill"] == "sparse":
+        executed_prefilled += _masked(costs[1].reads, [r[1] for r in reached], mode.own)
     for work, rate in paid[2]:
         decoded += work.forward * rate
         executed_decoded += work.executed_forward * rate
@@ -227,6 +229,17 @@ def mixer_bill(
         count,
     )
     return Bill.of(line, cost.scratch_bytes * count, cast_weights=line.weight_reads)
+
+
+def _masked(reads: tuple[Work, ...], reached: list[float], shares: Shares) -> float:
+    """FLOPs issued for tokens that do not read, where most of a piece does; ``reached``: the share that reads at each run."""
+    return sum(
+        read.whole * (1.0 - tokens * s)
+        for read, s in zip(reads, shares, strict=True)
+        if read.whole
+        for tokens in reached
+        if tokens * s > GATHER_UP_TO
+    )
 
 
 def total(bills: Iterable[tuple[int, Bill]]) -> Bill:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
-from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ledger import GATHER_UP_TO, Cost, Shape, Work
 from crossbreed.core.ops.attention import attention
 from crossbreed.core.ops.delta_rule import l2_norm
 from crossbreed.plugins.mixers import kv_cache
@@ -21,9 +21,6 @@ from crossbreed.plugins.mixers.configs import SoftmaxSettings
 from crossbreed.plugins.mixers.reading import Rows, chosen, masked, read_mask, spread, traced
 
 NORM_EPS = 1e-6
-GATHER_UP_TO = 0.5
-"""Share of queries above which a whole causal piece is computed and masked: its kernel skips half of the scores by itself,
-which gathered queries do not (measured on a CPU: they draw level between 0.5 and 0.7)."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +129,10 @@ class SoftmaxReader(Reader, nn.Module):
     def _whole_is_faster(self, slots: Slots, rows: Rows, context: Context) -> bool:
         """Whether to leave all queries to the causal kernel and mask."""
         B, T = context.positions_BT.shape
-        windowed = self.config.window is not None and self.config.window < T
         return (
             context.execution == "auto"
             and slots.causal
-            and not windowed
-            and not selects(self.config, T)
+            and triangular(self.config, T)
             and rows.token_RU.numel() > GATHER_UP_TO * B * T
         )
 
@@ -205,7 +200,7 @@ class SoftmaxReader(Reader, nn.Module):
 
         With ``top_k`` all that a query sees is scored, and values and gradients are those of the keys it attends to.
 
-        Executed: full tiles in training and prefill, and the backward pass of fused attention computes the scores again
+        Executed: full tiles in training and prefill, those of a whole piece where most of it reads, and the backward pass of fused attention computes the scores again
         (5 products to the forward's 2). The choice of the ``top_k`` scores all keys once more, forward only.
         """
         slots = shape.tokens if config.window is None else min(shape.tokens, config.window)
@@ -230,12 +225,19 @@ class SoftmaxReader(Reader, nn.Module):
                     parameters,
                     slots * slot_bytes,
                     kept,
+                    issued if shape.phase == "prefill" and triangular(config, shape.tokens) else 0.0,
                 ),
             ),
             parameters=parameters,
             active_parameters=parameters,
             state_bytes=slots * slot_bytes,
         )
+
+
+def triangular(config: SoftmaxSettings, slots: int) -> bool:
+    """Whether each query of a piece that stands first attends to all tokens up to its own."""
+    windowed = config.window is not None and config.window < slots
+    return not windowed and config.writes == "always" and not selects(config, slots)
 
 
 def selects(config: SoftmaxSettings, slots: int) -> bool:

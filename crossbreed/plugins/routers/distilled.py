@@ -113,10 +113,12 @@ class Distilled(ThresholdRouter[DistilledConfig]):
 
     @staticmethod
     def cost(config: DistilledConfig, build: RouterBuild, shape: Shape) -> Cost:
-        """Two products and the skip, forward only: nothing is trained through it."""
+        """Two products and the skip. A model that uses it was trained with the teacher's probe in its place, one product with
+        the output head for each token, forward only: its training is charged that, and not the fit, which is done once.
+        """
         D, M = build.d_model, config.hidden
-        flops = 2.0 * (D * M + M + D)
+        flops, probe = 2.0 * (D * M + M + D), 2.0 * D * build.vocab
         parameters = D * M + 2 * M + D + 1
         return Cost(
-            write=Work(flops, flops, flops, flops), parameters=parameters, active_parameters=parameters
+            write=Work(flops, probe, flops, probe), parameters=parameters, active_parameters=parameters
         )

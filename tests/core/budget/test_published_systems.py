@@ -61,6 +61,49 @@ def test_amor_with_the_distilled_router_is_matched_by_its_hybrids(
 
 
 @pytest.mark.parametrize(("scale", "backbone"), CASES)
+def test_what_a_distilled_router_saves_is_not_saved_in_training(
+    registry: Registry, costs: CostModel, scale: str, backbone: amor.Backbone
+) -> None:
+    """It is fitted to gates that were trained with their probes: FLOPs of training are the native model's."""
+    sizes, at = amor.SCALES[scale], Shape(1, PLACE["tokens"], PLACE["dtype"])
+    native, distilled, bare = (
+        costs.estimate(fill(amor.amor(sizes, backbone, gate=gate), registry), at)
+        for gate in (amor.GATE, DISTILLED, None)
+    )
+    probes = rivals.BLOCKS * 2 * sizes.d_model * sizes.vocab
+    assert distilled.training_flops_per_token == native.training_flops_per_token
+    assert native.training_flops_per_token - bare.training_flops_per_token == probes
+    assert native.prefill_flops_per_token - distilled.prefill_flops_per_token > 0.98 * probes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scale", "backbone"), CASES)
+@pytest.mark.parametrize("rival", [rivals.serial, rivals.fused])
+def test_training_flops_of_a_distilled_router_are_matched_by_no_hybrid_and_the_certificate_says_why(
+    registry: Registry,
+    costs: CostModel,
+    scale: str,
+    backbone: amor.Backbone,
+    rival: Callable[[amor.AmorSizes, amor.Backbone], Architecture],
+) -> None:
+    """At equal parameters no hybrid spends what the probes do in training, and AMOR cannot do without them."""
+    sizes = amor.SCALES[scale]
+    distilled, hybrid = amor.amor(sizes, backbone, gate=DISTILLED), rival(sizes, backbone)
+    goal = budget_of(distilled, registry, costs, (PARAMETERS, FLOPS), (MEMORY,), **PLACE)
+    missed = match(hybrid, goal, registry, costs).certificate
+    assert not missed.feasible
+    probes = rivals.BLOCKS * 2 * sizes.d_model * sizes.vocab
+    assert {q.quantity: q.target - q.value for q in missed.quantities}[FLOPS] > probes / 2
+    assert missed.reason is not None
+    back = budget_of(hybrid, registry, costs, (PARAMETERS, FLOPS), (MEMORY,), **PLACE)
+    reason = match(distilled, back, registry, costs).certificate.reason
+    assert reason is not None
+    assert f"{FLOPS} is +" in reason
+    said = f"distilled at 1.0.gate, 1.1.gate, 1.2.gate: 3 x {probes // 3:,}, each a probe of the output head"
+    assert said in reason
+
+
+@pytest.mark.parametrize(("scale", "backbone"), CASES)
 def test_native_probes_make_a_two_sided_flop_budget_infeasible_and_are_named(
     registry: Registry, costs: CostModel, scale: str, backbone: amor.Backbone
 ) -> None:

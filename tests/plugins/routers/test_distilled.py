@@ -122,6 +122,8 @@ def test_the_gate_names_it_with_its_own_threshold_and_not_at_mode():
 def test_it_costs_its_two_products_instead_of_the_probe():
     cost = Distilled.cost(DistilledConfig(hidden=5), BUILD, Shape(tokens=8))
     flops = 2 * (5 * D + 5 + D)
-    assert cost.write == Work(flops, flops, flops, flops)
+    # Trained is the gate that it is fitted to, whose probe is one product with the head, forward only.
+    probe = 2 * D * BUILD.vocab
+    assert cost.write == Work(flops, probe, flops, probe)
     assert cost.parameters == sum(p.numel() for p in student(hidden=5).parameters())
     assert cost.active_parameters == cost.parameters
