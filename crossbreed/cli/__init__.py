@@ -20,11 +20,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Errors raised on purpose become sentences on stderr."""
     from crossbreed.cli.app import app
+    from crossbreed.cli.usage import UsageError, sentence
 
     try:
-        app(args=arguments, prog_name="crossbreed")
+        # A command returns nothing; an exit on purpose returns its code.
+        code = app(args=arguments, prog_name="crossbreed", standalone_mode=False)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except UsageError as error:
+        print(f"crossbreed: {sentence(error, arguments)}", file=sys.stderr)
+        return 2
     except CrossbreedError as error:
         if "--debug" in arguments:
             traceback.print_exc()
@@ -37,4 +42,4 @@ def run(arguments: list[str]) -> int:
             f"crossbreed: a fault in crossbreed or a plugin: {type(fault).__name__}: {fault}", file=sys.stderr
         )
         return 1
-    return 0
+    return code if isinstance(code, int) else 0

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
+from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.genomes import read_genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, duration_s, print_json, si, size, table
-from crossbreed.cli.show import CONVENTIONS
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.genome import digest
@@ -26,11 +26,6 @@ PHASE_FIELDS = {
 }
 AT_KEYS = ("T", "B", "dtype")
 
-MEMORY = (
-    "Parameters: tied ones once. State: of one sequence after the last token. Training peak: float32 weights and two moments, "
-    "and the larger of kept activations with the head's gradient or of all gradients; no recomputation. Traffic: weights "
-    "used, once a run, and state moved for one decoded token of one sequence."
-)
 SECONDS = (
     "Seconds are predicted per token of a pass over the whole batch, for a device with nothing else to do."
 )

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossbreed.cli.certificates import SHORT
+from crossbreed.cli.conventions import MATCHED
 from crossbreed.cli.output import percent, si, size, table
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
@@ -341,6 +342,7 @@ def front_data(
         "study": study,
         "objectives": dict(objectives.directions),
         "speed_keys": {name: dict(zip(KEY, key, strict=True)) for name, key in objectives.keys.items()},
+        "conventions": [MATCHED, COUNTED, OFF_BY],
         "candidates": as_data(candidates, objectives, surely),
         "divergence": {family: divergence_data(rate) for family, rate in rates.items()},
     }

@@ -12,6 +12,7 @@ from crossbreed.cli.genomes import tree
 from crossbreed.cli.options import Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ledger import QUANTITIES
 
 if TYPE_CHECKING:
     from crossbreed.foreign.formats import Imported
@@ -61,6 +62,7 @@ def import_model(
                 "sha256": sha256,
                 "tensors": found.tensors,
                 "parameters": parameters(found),
+                "conventions": [f"parameters: {QUANTITIES['parameters']}"],
             },
         )
         return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
+from crossbreed.cli.conventions import CONVENTIONS, MATCHED, MEMORY
 from crossbreed.cli.genomes import named_preset, read_genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from crossbreed.core.budget.matcher import Match
     from crossbreed.core.host import Registry
     from crossbreed.core.search.families import FamilyMatch
-
-COUNTED = (
-    "FLOPs are algorithmic and per token, a multiply-add is 2: training forward plus backward, training and prefill the mean "
-    "over the sequence, decode the next token after the whole context. State and memory are of one sequence, batch_state_bytes "
-    "and training_peak_bytes of the batch. A residual is value / reference - 1."
-)
 
 
 def match(
@@ -161,7 +156,8 @@ def _report_one(found: Match, given: BudgetGiven, as_json: bool) -> None:
     from crossbreed.cli.certificates import certificate_table, verdict
 
     if as_json:
-        print_json("match", {**_data(found), "ledger": found.ledger.as_dict()})
+        counted = [MATCHED, CONVENTIONS, MEMORY]
+        print_json("match", {**_data(found), "ledger": found.ledger.as_dict(), "conventions": counted})
         return
     shape = given.budget.shape
     console = data_console()
@@ -185,7 +181,10 @@ def _report_all(matches: list[FamilyMatch], given: BudgetGiven, as_json: bool) -
             }
             for m in matches
         ]
-        print_json("match_all", {"feasible": any(m.feasible for m in matches), "families": rows})
+        print_json(
+            "match_all",
+            {"feasible": any(m.feasible for m in matches), "families": rows, "conventions": [MATCHED]},
+        )
         return
     shape = given.budget.shape
     title = f"Families at {shape.batch} x {shape.tokens} tokens in {shape.dtype}"
@@ -194,7 +193,7 @@ def _report_all(matches: list[FamilyMatch], given: BudgetGiven, as_json: bool) -
     for m in matches:
         if not m.feasible:
             console.print(f"[bold]{escape(m.family)}[/]: {escape(m.reason or '')}")
-    console.print(COUNTED, style="dim")
+    console.print(MATCHED, style="dim")
 
 
 def _data(found: Match) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from crossbreed.cli.certificates import residual_line
+from crossbreed.cli.conventions import MATCHED
 from crossbreed.cli.output import data_console, duration, print_json, si, size, table
 from crossbreed.core.errors import InfeasibleBudget
 from crossbreed.core.host import Registry
@@ -51,6 +52,7 @@ def _data(file: StudyFile, made: Plan) -> dict[str, object]:
             }
             for row in made.rows
         ],
+        "conventions": [MATCHED],
         "left_out": list(made.left_out),
         "workers": made.workers,
         "seconds_per_run": made.seconds_per_run,

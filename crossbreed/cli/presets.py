@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.genomes import cost_model
 from crossbreed.cli.options import Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json, si, table
@@ -49,7 +50,8 @@ def presets(
                         ],
                     }
                     for preset in found
-                ]
+                ],
+                "conventions": [CONVENTIONS, MEMORY],
             },
         )
         return

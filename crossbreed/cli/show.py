@@ -9,20 +9,15 @@ import typer
 from rich.markup import escape
 
 from crossbreed.cli.bookkeeping import Bookkeeping, counted
+from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.genomes import PREFIX, cost_model, named_preset, read_genome, stored_genome, tree
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json, si, size, table
 from crossbreed.core.errors import UnknownName
 from crossbreed.core.genome import Architecture, digest, to_yaml
-from crossbreed.core.ledger import CHUNK, Ledger, Shape
+from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.presets import Preset, Published
 
-CONVENTIONS = (
-    "One multiply-add is 2 FLOPs; matrix products, scores, recurrences, convolutions and probes count. Algorithmic FLOPs "
-    f"take the causal half exactly and recurrences in chunks of {CHUNK}; executed FLOPs are what the reference path issues. "
-    "Training is forward plus backward. Training and prefill are the mean over the sequence, decode is the next token after "
-    "the whole context. Rates are nominal unless given: conditional work is charged at its share of tokens where it skips time."
-)
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 
@@ -71,6 +66,7 @@ def show(
                     {**asdict(figure), "counted": counted(figure, ledger)} for figure in _published(preset)
                 ],
                 "identities": registry.identities(architecture),
+                "conventions": [CONVENTIONS, MEMORY],
             },
         )
         return
