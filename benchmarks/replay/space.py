@@ -58,7 +58,8 @@ class ReplayGrid(SearchSpace):
 
     def family(self, architecture: Architecture) -> str:
         blocks = architecture.stages[0].blocks
-        mixers = "+".join(dict.fromkeys(block.sublayers[0].mixer for block in blocks[::2]))
+        names = dict.fromkeys(sub.mixer for block in blocks for sub in block.sublayers)
+        mixers = "+".join(name for name in names if name != "swiglu")
         gates = dict.fromkeys(block.gate.name for block in blocks if block.gate is not None)
         return mixers + "".join(f"/gate:{name}" for name in gates)
 

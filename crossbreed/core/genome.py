@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
@@ -176,6 +176,17 @@ def check_readers(stages: tuple[Stage, ...]) -> None:
         raise ConfigError(f"all multi-mixers must list the same readers in the same order, got {shown}")
 
 
+def reader_names(stages: tuple[Stage, ...]) -> list[str]:
+    """Names of the readers that a mode router chooses from, in the order of their modes; [] where nothing lists two."""
+    for stage in stages:
+        for block in stage.blocks:
+            for sub in block.sublayers:
+                readers = sub.params.get("readers") or ()
+                if len(readers) > 1:
+                    return [_reader_name(r) for r in readers]
+    return []
+
+
 def _reader_name(reader: Any) -> str:
     return reader if isinstance(reader, str) else str(reader.get("name"))
 
@@ -188,56 +199,6 @@ def _expand(item: Any, named: Mapping[str, Any]) -> list[Any]:
     if name not in named:
         raise ValueError(f"unknown named block {name!r}{nearest(name, named)}")
     return [named[name]] * count
-
-
-Resolve = Callable[[str, str, Params], Params]
-"""(kind, name, params) -> params with every default filled and every number normalised."""
-
-
-def canonical(architecture: Architecture, resolve: Resolve) -> Architecture:
-    """The one form of an architecture: the same model, however written, is equal after this.
-
-    ``resolve`` validates ``params`` against the named plugin's config (kind is ``mixer``, ``router`` or ``depth``).
-    """
-
-    def router(r: Router | None) -> Router | None:
-        return None if r is None else Router(name=r.name, params=resolve("router", r.name, r.params))
-
-    def block(b: Block) -> Block:
-        subs = tuple(Sublayer(mixer=s.mixer, params=resolve("mixer", s.mixer, s.params)) for s in b.sublayers)
-        # One sublayer runs the same way in every arrangement.
-        arrangement = b.arrangement if len(subs) > 1 else "sequential"
-        normed = b.norm != "none" or arrangement == "parallel_mean"
-        return b.model_copy(
-            update={
-                "sublayers": subs,
-                "arrangement": arrangement,
-                "gate": router(b.gate),
-                "norm_eps": b.norm_eps if normed else NORM_EPS,
-            }
-        )
-
-    def stage(s: Stage) -> Stage:
-        depth = s.depth.model_copy(update={"params": resolve("depth", s.depth.name, s.depth.params)})
-        return s.model_copy(
-            update={
-                "blocks": tuple(map(block, s.blocks)),
-                "depth": depth,
-                "halt": router(s.halt),
-                "norm_eps": s.norm_eps if s.entry_norm else NORM_EPS,
-            }
-        )
-
-    stages = tuple(map(stage, architecture.stages))
-    # Once more, since defaults may list readers too.
-    check_readers(stages)
-    return architecture.model_copy(
-        update={
-            "stages": stages,
-            "mode_router": router(architecture.mode_router),
-            "norm_eps": architecture.norm_eps if architecture.final_norm else NORM_EPS,
-        }
-    )
 
 
 def digest(architecture: Architecture) -> str:

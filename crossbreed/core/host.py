@@ -23,6 +23,7 @@ import pluggy
 
 from crossbreed.core import genome
 from crossbreed.core.contracts import hookspecs
+from crossbreed.core.contracts.canonical import canonical
 from crossbreed.core.contracts.cost import CostModelDescriptor
 from crossbreed.core.contracts.depth import DepthPolicyDescriptor
 from crossbreed.core.contracts.hookspecs import PROJECT
@@ -160,12 +161,8 @@ class Registry:
             ) from error
 
     def canonical(self, architecture: genome.Architecture) -> genome.Architecture:
-        """The canonical form: every plugin's defaults filled in. Raises ConfigError for unknown names or settings."""
-
-        def resolve(kind: str, name: str, params: genome.Params) -> genome.Params:
-            return dict(self.config(kind, name, params).model_dump(mode="json"))  # type: ignore[arg-type]
-
-        return genome.canonical(architecture, resolve)
+        """The one form of an architecture, see ``canonical``. Raises ConfigError for unknown names or settings."""
+        return canonical(architecture, self)
 
     def identities(self, architecture: genome.Architecture) -> dict[str, str]:
         """``kind:name`` -> identity of every plugin an architecture uses, those of readers included; seeds pool only within

@@ -61,7 +61,8 @@ def _mamba2(source: Source) -> tuple[Stage, list[Entry]]:
         rules += swiglu(source, f"mlps.{layer}.", f"{here}1.mixers.0.")[1]
         rules.append(whole(f"{here}0.norms.0.weight", f"{there}norm.weight"))
         rules.append(whole(f"{here}1.norms.0.weight", f"mlp_norms.{layer}.weight"))
-    return _backbone(mixer, INNER_EPS, channel, layers), rules
+    # Norms of another epsilon keep the two sublayers in blocks of their own.
+    return _layers(layers, Block(sublayers=(mixer,), norm_eps=INNER_EPS), Block(sublayers=(channel,))), rules
 
 
 def _gated_deltanet(source: Source) -> tuple[Stage, list[Entry]]:
@@ -70,17 +71,16 @@ def _gated_deltanet(source: Source) -> tuple[Stage, list[Entry]]:
     mixer = gated_deltanet.sublayer(source, "layers.0.gdn.", INNER_EPS)
     channel = swiglu(source, "layers.0.mlp.", "")[0]
     for layer in range(layers):
-        there, here = f"layers.{layer}.", f"stages.0.weight_sets.{layer}."
-        rules += gated_deltanet.mixer_rules(source, f"{there}gdn.", f"{here}0.mixers.0.")
-        rules += swiglu(source, f"{there}mlp.", f"{here}1.mixers.0.")[1]
-        rules.append(whole(f"{here}0.norms.0.weight", f"{there}norm_ssm.weight"))
-        rules.append(whole(f"{here}1.norms.0.weight", f"{there}norm_mlp.weight"))
-    return _backbone(mixer, NORM_EPS, channel, layers), rules
+        there, here = f"layers.{layer}.", f"stages.0.weight_sets.{layer}.0."
+        rules += gated_deltanet.mixer_rules(source, f"{there}gdn.", f"{here}mixers.0.")
+        rules += swiglu(source, f"{there}mlp.", f"{here}mixers.1.")[1]
+        rules.append(whole(f"{here}norms.0.weight", f"{there}norm_ssm.weight"))
+        rules.append(whole(f"{here}norms.1.weight", f"{there}norm_mlp.weight"))
+    return _layers(layers, Block(sublayers=(mixer, channel))), rules
 
 
-def _backbone(mixer: Sublayer, eps: float, channel: Sublayer, layers: int) -> Stage:
-    blocks = (Block(sublayers=(mixer,), norm_eps=eps), Block(sublayers=(channel,)))
-    return Stage(blocks=blocks, depth=DepthPolicy(name="layered", repeats=layers))
+def _layers(count: int, *blocks: Block) -> Stage:
+    return Stage(blocks=blocks, depth=DepthPolicy(name="layered", repeats=count))
 
 
 def _blocks(

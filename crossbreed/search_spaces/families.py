@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from crossbreed.core.genome import Architecture, Block, Stage, Sublayer
+from crossbreed.core.genome import Architecture, Block, DepthPolicy, Stage, Sublayer
 
+LAYERS = DepthPolicy().name
+"""The depth policy that labels leave unsaid: its repeats are layers like those that are listed."""
 PLAIN_CHANNEL = "swiglu"
 """The channel mixer that labels leave unsaid."""
 
@@ -14,7 +16,7 @@ def family(architecture: Architecture, axes: Mapping[str, str]) -> str:
     """Stages in order, then the routers: ``"mamba2+attention/gate:learned"``, ``"recurrent attention experts"``,
     ``"gated_deltanet > attention/gate:entropy_gate"``.
 
-    A stage is its depth policy unless every layer has its own weights once, its sequence mixers in order of appearance
+    A stage is its depth policy unless that is the usual one, a list of layers; its sequence mixers in order of appearance
     (``&`` between those side by side), and its channel mixers unless plain. ``axes``: what is known of mixers' axes.
     """
     text = " > ".join(dict.fromkeys(_stage(stage, axes) for stage in architecture.stages))
@@ -36,7 +38,7 @@ def _stage(stage: Stage, axes: Mapping[str, str]) -> str:
         else:
             mixing |= dict.fromkeys(map(_label, tokens))
         channel |= dict.fromkeys(_label(sub) for sub in block.sublayers if sub not in tokens)
-    depth = [stage.depth.name] if stage.depth.repeats > 1 else []
+    depth = [stage.depth.name] if stage.depth.repeats > 1 and stage.depth.name != LAYERS else []
     return " ".join(_said([*depth, "+".join(mixing), *[c for c in channel if c != PLAIN_CHANNEL]]))
 
 

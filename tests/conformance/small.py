@@ -27,10 +27,13 @@ class Plain(BaseModel):
 def offered(
     cls: type, axis: str = "sequence", config: type[BaseModel] = Plain, **changes: Any
 ) -> list[MixerDescriptor]:
-    """The descriptor of one small mixer; changes are of its capabilities, or its ranges."""
+    """The descriptor of one small mixer; changes are of its capabilities, its ranges, or whether it sees its depth."""
     ranges: Mapping[str, Any] = changes.pop("ranges", {})
+    sees_depth = changes.pop("sees_depth", lambda config: True)
     able = MixerCapabilities(**{"axis": axis, "dtypes": DTYPES, **changes})  # type: ignore[arg-type]
-    return [MixerDescriptor("small", cls, config, able, "a small mixer", ranges=ranges)]
+    return [
+        MixerDescriptor("small", cls, config, able, "a small mixer", ranges=ranges, sees_depth=sees_depth)
+    ]
 
 
 class Small(Mixer, nn.Module):

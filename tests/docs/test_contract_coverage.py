@@ -44,6 +44,8 @@ FIELD_TESTS = {
     "MixerDescriptor.equal": f"{DIMENSIONS}::test_a_param_that_follows_another_starts_from_it",
     "MixerDescriptor.reader": f"{MIXERS}::test_a_reader_must_be_offered",
     "MixerDescriptor.reader_config": f"{LEGALITY}::test_a_legal_head_size_passes_and_readers_are_held_to_theirs",
+    "MixerDescriptor.sees_depth": "mixer/depths",
+    "RouterDescriptor.choices": "tests/core/contracts/test_canonical.py::test_a_mode_is_its_number_or_its_readers_name",
     "RouterDescriptor.capabilities": f"{LEGALITY}::test_a_part_in_a_place_it_cannot_serve_is_refused_by_the_missing_capability",
     "DepthPolicyDescriptor.shares_weights": "depth/weights",
     "CostModelDescriptor.needs_device": "cost/seconds",

@@ -141,8 +141,8 @@ def test_dreamer_starts_from_its_ablations_and_layered_rivals(registry: Registry
     assert {
         "recurrent depth_attention+attention experts",
         "recurrent attention experts",
-        "layered depth_attention+attention experts",
-        "layered attention experts",
+        "depth_attention+attention experts",
+        "attention experts",
         "recurrent depth_attention+attention experts/halt:learned",
         "attention experts > recurrent attention experts",
     } <= set(found)

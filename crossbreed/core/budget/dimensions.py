@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from crossbreed.core.budget.moves import Draft, Layers, Move, Repeats, Setting, Width, pattern, setting
+from crossbreed.core.budget.moves import Draft, Layers, Move, Repeats, Setting, Width, setting
 from crossbreed.core.budget.spans import Span
+from crossbreed.core.contracts.canonical import lists_layers, pattern
 from crossbreed.core.contracts.mixer import MixerDescriptor
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.space import Choices, Floats, Integers, Range
 from crossbreed.core.errors import ConfigError, PluginError, UnknownName
-from crossbreed.core.genome import Architecture, Params, canonical, parse
+from crossbreed.core.genome import Architecture, Params, parse
 
 Free = Mapping[str, Any]
 """Dimensions by name with what ``Span`` reads, or None: within half to twice the proposed value."""
@@ -80,19 +81,10 @@ class _Candidate:
         return unnumbered(self.name)
 
 
-def fill(architecture: Architecture, parts: Parts) -> Architecture:
-    """The canonical form: every plugin's defaults filled in. Raises ConfigError for unknown names or settings."""
-
-    def resolve(kind: Any, name: str, params: Params) -> Params:
-        return dict(parts.config(kind, name, params).model_dump(mode="json"))
-
-    return canonical(architecture, resolve)
-
-
 def layout(
     architecture: Architecture, parts: Parts, free: Free | None = None, asked: Collection[str] | None = None
 ) -> Layout:
-    """Find the free dimensions of an architecture whose defaults are filled in.
+    """Find the free dimensions of an architecture in canonical form.
 
     Free are the params that mixers declare free, and every dimension that ``free`` names: a mixer's param such as
     ``"swiglu.hidden"`` (or ``"swiglu[1].hidden"`` for one of several groups), ``"d_model"``, ``"depth"`` or ``"layers"``
@@ -111,10 +103,13 @@ def layout(
     for name in missing:
         if name in (asked or ()):
             raise UnknownName("free dimension of this architecture", name, here)
-    dimensions = []
+    dimensions: list[Dimension] = []
     for found in candidates:
         named = next((n for n in (found.name, found.shared) if n in spans), None)
         if named is None and not found.by_default:
+            continue
+        # Where both names mean one number, layers says it.
+        if any(_both_repeat(d.move, found.move) for d in dimensions):
             continue
         grid = _grid(found, None if named is None else spans[named])
         if len(grid) > 1 or grid[0] != found.start:
@@ -175,12 +170,21 @@ def _candidates(draft: Draft, parts: Parts) -> Iterator[_Candidate]:
     yield _Candidate(WIDTH, draft.d_model, Integers(WIDTH_STEP, MOST, WIDTH_STEP), Width(), False)
     for s, stage in enumerate(draft.architecture.stages):
         number = f"[{s}]" if len(draft.stages) > 1 else ""
+        order, repeats = draft.stages[s], draft.repeats[s]
+        unit = order[: pattern(order)]
+        legal = Integers(len(unit), MOST, len(unit))
+        # A list of layers is one pattern, repeated: its layers and its repeats are one number.
+        if lists_layers(stage, parts):
+            yield _Candidate(f"{LAYERS}{number}", len(order) * repeats, legal, Repeats(s, len(order)), False)
+        else:
+            yield _Candidate(f"{LAYERS}{number}", len(order), legal, Layers(s, unit), False)
         # One repeat leaves a halt nothing to decide.
         least = 1 if stage.halt is None else 2
-        yield _Candidate(f"{DEPTH}{number}", draft.repeats[s], Integers(least, MOST), Repeats(s), False)
-        unit = pattern(draft.stages[s])
-        blocks = Integers(len(unit), MOST, len(unit))
-        yield _Candidate(f"{LAYERS}{number}", len(draft.stages[s]), blocks, Layers(s, unit), False)
+        yield _Candidate(f"{DEPTH}{number}", repeats, Integers(least, MOST), Repeats(s), False)
+
+
+def _both_repeat(a: Move, b: Move) -> bool:
+    return isinstance(a, Repeats) and isinstance(b, Repeats) and a.stage == b.stage
 
 
 def _span(name: str, span: Any) -> Span | None:

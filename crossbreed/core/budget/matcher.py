@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.certificate import Certificate, excess, residuals
-from crossbreed.core.budget.dimensions import Free, fill, layout
+from crossbreed.core.budget.dimensions import Free, layout
 from crossbreed.core.budget.problem import Problem
 from crossbreed.core.budget.reason import reason
 from crossbreed.core.budget.solvers import Solver, solve
@@ -43,7 +43,7 @@ def match(
     ConfigError for an architecture, a budget, dimensions or a solver that are wrong in themselves.
     """
     free = free or {}
-    plan = layout(fill(architecture, parts), parts, {**budget.free, **free}, asked=free)
+    plan = layout(parts.canonical(architecture), parts, {**budget.free, **free}, asked=free)
     problem = Problem(plan, budget, cost_model)
     # Before the search, which takes errors for illegal points: errors of the proposal itself are the caller's to see.
     problem.ledger(problem.start)
@@ -58,7 +58,7 @@ def match(
         path=path,
         reason=None if feasible else reason(problem, point, ledger, parts),
     )
-    return Match(fill(plan.at(point), parts), certificate, ledger)
+    return Match(parts.canonical(plan.at(point)), certificate, ledger)
 
 
 def certify(

@@ -80,12 +80,13 @@ class Width:
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often a stage's depth policy runs it."""
+    """How often a stage's depth policy runs it, in steps of ``blocks``."""
 
     stage: int
+    blocks: int = 1
 
     def apply(self, draft: Draft, value: int) -> None:
-        draft.repeats[self.stage] = value
+        draft.repeats[self.stage] = value // self.blocks
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,6 @@ class Layers:
 
     def apply(self, draft: Draft, value: int) -> None:
         draft.stages[self.stage] = self.pattern * (value // len(self.pattern))
-
-
-def pattern(blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """The shortest beginning of ``blocks`` that gives all of them when repeated."""
-    for length in range(1, len(blocks) + 1):
-        if len(blocks) % length == 0 and blocks[:length] * (len(blocks) // length) == blocks:
-            return blocks[:length]
-    return blocks
 
 
 def setting(params: Params, path: str) -> Any:

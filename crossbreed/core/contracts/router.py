@@ -161,6 +161,7 @@ class RouterDescriptor:
     capabilities: what it states it can do.
     summary:  what it is in one line, for listings.
     ranges:   settings that a search may draw, with their ranges.
+    choices:  settings that hold choices, alone or in (position, choice) pairs: at mode a reader's name stands for its number.
     """
 
     name: str
@@ -169,3 +170,4 @@ class RouterDescriptor:
     capabilities: RouterCapabilities
     summary: str
     ranges: Mapping[str, Range] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()

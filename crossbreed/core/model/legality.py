@@ -40,11 +40,7 @@ def check_training(architecture: genome.Architecture, parts: Parts) -> None:
 
 def mode_readers(architecture: genome.Architecture) -> list[str]:
     """Names of the readers that a mode router chooses from, or an empty list."""
-    for _, sublayer in architecture.sublayers():
-        readers = sublayer.params.get("readers") or ()
-        if len(readers) > 1:
-            return [r if isinstance(r, str) else str(r["name"]) for r in readers]
-    return []
+    return genome.reader_names(architecture.stages)
 
 
 def _check_mixer(sublayer: genome.Sublayer, where: str, parts: Parts) -> None:

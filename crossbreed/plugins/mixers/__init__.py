@@ -20,10 +20,13 @@ from crossbreed.plugins.mixers.configs import (
     GatedDeltaNetConfig,
     Mamba2Config,
     MultiMixerConfig,
+    RoutingSettings,
     SoftmaxSettings,
     SsdSettings,
     SwiGLUConfig,
 )
+from crossbreed.plugins.mixers.configs.multi import READER_SETTINGS
+from crossbreed.plugins.mixers.configs.routing import ProjectionSettings
 from crossbreed.plugins.mixers.plan import DELTA, SOFTMAX, SSD
 
 SEQUENCE = "crossbreed.plugins.mixers.sequence:SequenceMixer"
@@ -38,6 +41,17 @@ PROJECTIONS = {
 """Sizes of routed projections, where a mixer has them."""
 
 
+def projections_see_depth(config: ProjectionSettings) -> bool:
+    """Readers do not look at their depth; routed projections may."""
+    experts = config.projection_experts
+    return experts is not None and experts.see_depth()
+
+
+def readers_see_depth(config: MultiMixerConfig) -> bool:
+    """The same with readers of plugins, which are told their depth."""
+    return projections_see_depth(config) or any(r.name not in READER_SETTINGS for r in config.readers)
+
+
 @hookimpl
 def register_mixers() -> list[MixerDescriptor]:
     return [
@@ -47,6 +61,7 @@ def register_mixers() -> list[MixerDescriptor]:
             config=AttentionConfig,
             capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
             summary="causal softmax attention: rotary positions, grouped queries, sliding window",
+            sees_depth=projections_see_depth,
             ranges={
                 "heads": Choices((2, 4, 8)),
                 "kv_heads": Choices((None, 1, 2)),
@@ -65,6 +80,7 @@ def register_mixers() -> list[MixerDescriptor]:
             config=Mamba2Config,
             capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
             summary="state-space duality with one decay per head (Mamba-2)",
+            sees_depth=projections_see_depth,
             ranges={"heads": Choices((2, 4, 8)), "state_size": Integers(8, 64, 8)},
             free={"state_size": Integers(2, 256, 2), "head_size": Integers(2, 256, 2)},
             on_request={"heads": HEADS, "groups": HEADS, **PROJECTIONS},
@@ -77,6 +93,7 @@ def register_mixers() -> list[MixerDescriptor]:
             config=GatedDeltaNetConfig,
             capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
             summary="the delta rule with a decay per head (Gated DeltaNet)",
+            sees_depth=projections_see_depth,
             ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
             free={"key_size": Integers(2, 256, 2), "value_size": Integers(2, 256, 2)},
             on_request={"heads": HEADS, "key_heads": HEADS, **PROJECTIONS},
@@ -90,6 +107,7 @@ def register_mixers() -> list[MixerDescriptor]:
             config=MultiMixerConfig,
             capabilities=MixerCapabilities("sequence", execution=INFERENCE_SKIPS),
             summary="several readers over one stream of keys and values, chosen by a mode router (Oryx)",
+            sees_depth=readers_see_depth,
             ranges={"heads": Choices((2, 4, 8))},
             free={"head_size": Integers(2, 256, 2)},
             on_request={"heads": HEADS, **PROJECTIONS},
@@ -111,6 +129,7 @@ def register_mixers() -> list[MixerDescriptor]:
             config=SwiGLUConfig,
             capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
             summary="a gated feed-forward layer",
+            sees_depth=lambda config: False,
             ranges={"hidden": Integers(32, 512, 16)},
             free={"hidden": Integers(4, 8192, 2)},
         ),
@@ -120,6 +139,7 @@ def register_mixers() -> list[MixerDescriptor]:
             config=ExpertsConfig,
             capabilities=MixerCapabilities("channel", execution=ALWAYS_SKIPS),
             summary="sparse experts with a shared one, routed by depth-aware queries (Dreamer)",
+            sees_depth=RoutingSettings.see_depth,
             ranges={"experts": Choices((4, 8, 16, 32)), "top_k": Choices((2, 3, 4))},
             free={"experts": Integers(4, 4096), "hidden": Integers(4, 4096)},
             on_request={

@@ -17,6 +17,8 @@ from crossbreed.plugins.routers.configs import (
     SegmentRandomConfig,
 )
 
+MODES = ("evaluate", "train")
+"""Settings of every built-in router that hold choices."""
 SEGMENTS = Choices((1, 4, 8, 16))
 """Segment lengths a search draws from; 1 is a choice per token."""
 
@@ -32,6 +34,7 @@ def register_routers() -> list[RouterDescriptor]:
                 sites=("gate", "mode", "halt"), feedback_sites=("mode",), max_choices=2
             ),
             summary="spend compute where the model's own next-token entropy exceeds a running threshold (AMOR)",
+            choices=MODES,
             ranges={"kappa": Floats(0.0, 1.0), "segment": SEGMENTS},
         ),
         RouterDescriptor(
@@ -40,6 +43,7 @@ def register_routers() -> list[RouterDescriptor]:
             config=SegmentRandomConfig,
             capabilities=RouterCapabilities(sites=("gate", "mode", "halt")),
             summary="an independent draw for each segment at fixed odds (Oryx's training schedule)",
+            choices=MODES,
             ranges={"probability": Floats(0.1, 0.9), "segment": Choices((4, 8, 16))},
         ),
         RouterDescriptor(
@@ -48,6 +52,7 @@ def register_routers() -> list[RouterDescriptor]:
             config=LearnedConfig,
             capabilities=RouterCapabilities(sites=("gate", "mode", "halt"), gradient=True),
             summary="a linear score with straight-through gradient, held near a target rate by a loss",
+            choices=MODES,
             ranges={
                 "target_rate": Floats(0.1, 0.6),
                 "loss_weight": Floats(0.1, 10.0, log=True),
@@ -60,6 +65,7 @@ def register_routers() -> list[RouterDescriptor]:
             config=DistilledConfig,
             capabilities=RouterCapabilities(sites=("gate", "halt"), max_choices=2, fitted=True),
             summary="a small network that predicts a trained entropy gate's entropies (`crossbreed fit-router`)",
+            choices=MODES,
         ),
         RouterDescriptor(
             name="oracle",
@@ -67,5 +73,6 @@ def register_routers() -> list[RouterDescriptor]:
             config=OracleConfig,
             capabilities=RouterCapabilities(sites=("gate", "mode", "halt"), needs_labels=True),
             summary="the expensive choice where the task scores a position: an upper bound, never for generation",
+            choices=MODES,
         ),
     ]

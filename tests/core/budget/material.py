@@ -7,7 +7,6 @@ from typing import Any
 
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.certificate import Certificate
-from crossbreed.core.budget.dimensions import fill
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.genome import Architecture, Block, DepthPolicy, Stage, Sublayer
 from crossbreed.core.host import Registry
@@ -58,7 +57,7 @@ def budget_of(
         "cap": dict.fromkeys(cap, tolerance),
         "values": values or {},
     }
-    ledger = costs.estimate(fill(architecture, registry), Shape(1, tokens, dtype))
+    ledger = costs.estimate(registry.canonical(architecture), Shape(1, tokens, dtype))
     return Budget.read(rules).at_reference(ledger)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crossbreed.core.budget.budget import Budget
-from crossbreed.core.budget.dimensions import fill, layout, movable
+from crossbreed.core.budget.dimensions import layout, movable
 from crossbreed.core.budget.matcher import match
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError, UnknownName
@@ -25,23 +25,36 @@ def costs(registry: Registry) -> CostModel:
 
 
 def grid(architecture: Architecture, registry: Registry, name: str, span: Any = None) -> tuple[int, ...]:
-    plan = layout(fill(architecture, registry), registry, {name: span})
+    plan = layout(registry.canonical(architecture), registry, {name: span})
     return next(d.grid for d in plan.dimensions if d.name == name)
 
 
 def test_width_depth_and_layers_stand_still_unless_freed(registry: Registry) -> None:
-    architecture = fill(genome(ATTENTION, ATTENTION), registry)
+    architecture = registry.canonical(genome(ATTENTION, ATTENTION))
     assert [d.name for d in layout(architecture, registry).dimensions] == [
         "attention.head_size",
         "swiglu.hidden",
     ]
     freed = layout(architecture, registry, {"d_model": None, "depth": None, "layers": None})
-    assert [d.name for d in freed.dimensions][2:] == ["d_model", "depth", "layers"]
-    moved = freed.at((16, 176, 96, 2, 3))
+    # Repeats of a list of layers are its layers.
+    assert [d.name for d in freed.dimensions][2:] == ["d_model", "layers"]
+    moved = freed.at((16, 176, 96, 3))
     assert moved.d_model == 96
-    assert moved.stages[0].depth.repeats == 2
-    assert moved.stages[0].blocks == (architecture.stages[0].blocks[0],) * 3
+    assert moved == registry.canonical(moved)
+    assert moved.stages[0].depth.repeats == 3
+    assert moved.stages[0].blocks == architecture.stages[0].blocks
     assert freed.at(freed.start()) == architecture
+    (by_depth,) = layout(architecture, registry, {"depth": None}).dimensions[2:]
+    assert (by_depth.name, by_depth.start, by_depth.grid) == ("depth", 2, (1, 2, 3, 4))
+
+
+def test_depth_and_layers_of_a_stage_that_is_no_list_of_layers_are_two_numbers(registry: Registry) -> None:
+    stage = Stage(blocks=(ATTENTION, ATTENTION), depth=DepthPolicy(name="recurrent", repeats=3))
+    architecture = registry.canonical(Architecture(vocab=64, d_model=64, stages=(stage,)))
+    freed = layout(architecture, registry, {"depth": None, "layers": None})
+    assert [(d.name, d.start) for d in freed.dimensions][2:] == [("layers", 2), ("depth", 3)]
+    moved = freed.at((16, 176, 4, 5)).stages[0]
+    assert (len(moved.blocks), moved.depth.repeats) == (4, 5)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +76,16 @@ def test_a_span_is_written_in_many_ways(registry: Registry, span: Any, values: A
 @pytest.mark.parametrize("span", ["9..3", "a..b", "1..2..3", "0..4", (1, 2, 3, 4), 2.5, True, "4..8:0"])
 def test_a_wrong_span_names_its_dimension(registry: Registry, span: Any) -> None:
     with pytest.raises(ConfigError, match="free dimension 'd_model'"):
-        layout(fill(genome(ATTENTION), registry), registry, {"d_model": span})
+        layout(registry.canonical(genome(ATTENTION)), registry, {"d_model": span})
 
 
 def test_layers_move_in_whole_patterns(registry: Registry) -> None:
     pattern = genome(*[MAMBA, MAMBA, ATTENTION] * 4)
     assert grid(pattern, registry, "layers") == (6, 9, 12, 15, 18, 21, 24)
-    plan = layout(fill(pattern, registry), registry, {"layers": "6..6"})
-    blocks = plan.at(plan.start()).stages[0].blocks
-    assert [b.sublayers[0].mixer for b in blocks] == ["mamba2", "mamba2", "attention"] * 2
+    plan = layout(registry.canonical(pattern), registry, {"layers": "6..6"})
+    stage = plan.at(plan.start()).stages[0]
+    assert [b.sublayers[0].mixer for b in stage.blocks] == ["mamba2", "mamba2", "attention"]
+    assert stage.depth.repeats == 2
     assert grid(genome(MAMBA, ATTENTION, ATTENTION), registry, "layers") == (3, 6)
 
 
@@ -80,9 +94,9 @@ def test_stages_are_told_apart_by_number_and_freed_together_or_one_by_one(regist
         Stage(blocks=(MAMBA,) * 4),
         Stage(blocks=(ATTENTION,), depth=DepthPolicy(name="recurrent", repeats=3)),
     )
-    two = fill(Architecture(vocab=64, d_model=64, stages=stages), registry)
+    two = registry.canonical(Architecture(vocab=64, d_model=64, stages=stages))
     names = [d.name for d in layout(two, registry, {"depth": None, "layers[0]": "2..8"}).dimensions]
-    assert [n for n in names if "." not in n] == ["depth[0]", "layers[0]", "depth[1]"]
+    assert [n for n in names if "." not in n] == ["layers[0]", "depth[1]"]
     with pytest.raises(UnknownName, match=r"'layers\[2\]'; did you mean 'layers\["):
         layout(two, registry, {"layers[2]": None}, asked={"layers[2]"})
 
@@ -99,7 +113,7 @@ def test_params_on_request_move_only_then(registry: Registry) -> None:
     architecture = genome(layer("attention", "experts", {"heads": 4}))
     assert grid(architecture, registry, "attention.heads") == tuple(range(2, 9))
     assert grid(architecture, registry, "experts.top_k") == (1, 2, 3, 4)
-    usual = layout(fill(architecture, registry), registry)
+    usual = layout(registry.canonical(architecture), registry)
     assert {"attention.heads", "experts.top_k"}.isdisjoint(d.name for d in usual.dimensions)
 
 
@@ -125,7 +139,7 @@ def test_a_budget_frees_for_every_family_and_a_caller_for_this_one(
         "free": ["mamba2.heads", "d_model=32..128"],
     }
     goal = Budget.read(rules).at_reference(
-        costs.estimate(fill(genome(ATTENTION, d_model=96), registry), Budget.read(rules).shape.as_shape())
+        costs.estimate(registry.canonical(genome(ATTENTION, d_model=96)), Budget.read(rules).shape.as_shape())
     )
     found = match(genome(ATTENTION), goal, registry, costs)
     assert found.certificate.feasible
@@ -154,14 +168,14 @@ def test_a_wrong_dimension_is_a_sentence(registry: Registry, costs: CostModel, f
 
 def test_nested_settings_move_by_their_path(registry: Registry) -> None:
     light = {"projection_experts": {"experts": 6, "top_k": 2}}
-    architecture = fill(genome(layer("attention", sequence_params=light)), registry)
+    architecture = registry.canonical(genome(layer("attention", sequence_params=light)))
     plan = layout(architecture, registry, {"attention.projection_experts.experts": "4..8"})
     (name,) = (d.name for d in plan.dimensions if "projection" in d.name)
     moved = plan.at(tuple(8 if d.name == name else d.start for d in plan.dimensions))
     before = architecture.stages[0].blocks[0].sublayers[0].params["projection_experts"]
     after = moved.stages[0].blocks[0].sublayers[0].params["projection_experts"]
     assert after == {**before, "experts": 8}
-    plain = fill(genome(ATTENTION), registry)
+    plain = registry.canonical(genome(ATTENTION))
     without = layout(plain, registry, {"attention.projection_experts.experts": None})
     assert not any("projection" in d.name for d in without.dimensions)
 

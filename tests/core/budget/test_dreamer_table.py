@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from crossbreed.core.budget.budget import Budget
-from crossbreed.core.budget.dimensions import fill, layout
+from crossbreed.core.budget.dimensions import layout
 from crossbreed.core.budget.matcher import match
 from crossbreed.core.budget.problem import Problem
 from crossbreed.core.budget.solvers import alternating
@@ -35,7 +35,7 @@ FREE = {"experts.experts": (3, 1024), "experts.hidden": (1, 512)}
 def experts(registry: Registry, E: int, F: int, k: int) -> Architecture:
     params = {"experts": E, "hidden": F, "top_k": k, "shared_in_top_k": False}
     block = Block(sublayers=(Sublayer(mixer="experts", params=params),))
-    return fill(Architecture(vocab=V, d_model=D, stages=(Stage(blocks=(block,)),)), registry)
+    return registry.canonical(Architecture(vocab=V, d_model=D, stages=(Stage(blocks=(block,)),)))
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_the_real_mixers_cost_what_the_sheet_counts(registry: Registry, base: Le
         sheet = SheetCost(base, L, k, recurrent, depth_attention).estimate(
             experts(registry, E, F, k), Shape(1, T)
         )
-        ledger = costs.estimate(fill(model, registry), Shape(1, T))
+        ledger = costs.estimate(registry.canonical(model), Shape(1, T))
         assert ledger.parameters == sheet.parameters
         assert ledger.prefill_flops_per_token == pytest.approx(sheet.prefill_flops_per_token, rel=1e-9)
         assert ledger.training_flops_per_token == pytest.approx(sheet.training_flops_per_token, rel=1e-9)
@@ -143,7 +143,7 @@ def test_the_real_models_are_matched_within_half_a_percent(
     reference = dreamer.recurrent(sized(L, k, E, F))
     goal = budget_of(reference, registry, costs, (PARAMETERS, FLOPS, MEMORY), tokens=T)
     start = REAL[name](sized(L, k, E if name == "dr" else E // L, F))
-    problem = Problem(layout(fill(start, registry), registry, KEPT), goal, costs)
+    problem = Problem(layout(registry.canonical(start), registry, KEPT), goal, costs)
     assert list(alternating(problem, problem.start))[-1] == (dr if name == "dr" else layered)
     for solver in ("auto", "descent"):
         certificate = match(start, goal, registry, costs, free=KEPT, solver=solver).certificate
@@ -165,7 +165,7 @@ def test_the_first_trap_with_the_real_mixers(registry: Registry) -> None:
     assert f"{FLOPS} is +" in certificate.reason
     assert "Nearest point: " in certificate.reason
     # The descent as published, for itself, runs to the ends of what it may move; it never answers with them.
-    problem = Problem(layout(fill(start, registry), registry, KEPT), goal, costs)
+    problem = Problem(layout(registry.canonical(start), registry, KEPT), goal, costs)
     assert not problem.feasible(list(alternating(problem, problem.start))[-1])
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crossbreed.core.budget.budget import Budget
-from crossbreed.core.budget.dimensions import fill, layout
+from crossbreed.core.budget.dimensions import layout
 from crossbreed.core.budget.matcher import certify, match
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError, UnknownName
@@ -75,13 +75,13 @@ def costs(registry: Registry) -> CostModel:
 @pytest.fixture(scope="module")
 def budget(registry: Registry, costs: CostModel) -> Budget:
     rules = {"match": {FLOPS: "2%", PARAMETERS: "2%"}, "cap": {MEMORY: "2%"}, "shape": {"tokens": T}}
-    return Budget.read(rules).at_reference(costs.estimate(fill(REFERENCE, registry), Shape(1, T)))
+    return Budget.read(rules).at_reference(costs.estimate(registry.canonical(REFERENCE), Shape(1, T)))
 
 
 def pinned(registry: Registry, costs: CostModel, architecture: Architecture, *names: str) -> Budget:
     """A budget that matches some quantities of an architecture to 0.1%."""
     rules = {"match": dict.fromkeys(names, 0.001), "shape": {"tokens": T}}
-    return Budget.read(rules).at_reference(costs.estimate(fill(architecture, registry), Shape(1, T)))
+    return Budget.read(rules).at_reference(costs.estimate(registry.canonical(architecture), Shape(1, T)))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -149,7 +149,7 @@ def test_an_infeasible_point_is_the_nearest_of_the_whole_grid(
         off.append(ledger.memory_bytes / budget.target(MEMORY) - 1 - 0.02)
         return sum(max(0.0, o / 0.02) ** 2 for o in off)
 
-    plan = layout(fill(dense, registry), registry, bounds)
+    plan = layout(registry.canonical(dense), registry, bounds)
     points = [(h, f) for h in plan.dimensions[0].grid for f in plan.dimensions[1].grid]
     best = min(outside(costs.estimate(plan.at(p), Shape(1, T))) for p in points)
     assert outside(found.ledger) == pytest.approx(best)
@@ -233,12 +233,17 @@ def test_targets_out_of_all_proportion_are_infeasible_and_said_to_be(
 
 
 def test_equal_sublayers_share_a_dimension_and_different_ones_do_not(registry: Registry) -> None:
-    equal = layout(fill(REFERENCE, registry), registry)
-    assert [d.name for d in equal.dimensions] == ["attention.head_size", "swiglu.hidden"]
-    moved = equal.at((18, 200))
+    layers = (layer("attention"), layer("mamba2"), layer("attention"))
+    equal = layout(registry.canonical(genome(*layers)), registry)
+    names = [d.name for d in equal.dimensions]
+    assert [name for name in names if not name.startswith("mamba2")] == [
+        "attention.head_size",
+        "swiglu.hidden",
+    ]
+    moved = equal.at(tuple(200 if name == "swiglu.hidden" else 18 for name in names))
     sizes = [s.params["hidden"] for _, s in moved.sublayers() if s.mixer == "swiglu"]
-    assert sizes == [200, 200]
-    uneven = fill(genome(layer("attention", hidden=100), layer("attention", hidden=200)), registry)
+    assert sizes == [200, 200, 200]
+    uneven = registry.canonical(genome(layer("attention", hidden=100), layer("attention", hidden=200)))
     plan = layout(uneven, registry)
     assert [d.name for d in plan.dimensions] == [
         "attention.head_size",
@@ -280,13 +285,13 @@ def test_errors_of_the_proposal_itself_are_raised(
 def test_a_certificate_of_a_given_architecture_says_what_is_off(
     registry: Registry, costs: CostModel, budget: Budget
 ) -> None:
-    wide = fill(genome(*[layer("attention", hidden=300)] * 2), registry)
+    wide = registry.canonical(genome(*[layer("attention", hidden=300)] * 2))
     certificate = certify(wide, budget, costs)
     assert not certificate.feasible
     assert certificate.path == "given"
     assert certificate.reason is not None
     assert f"{PARAMETERS} is +47" in certificate.reason
-    assert certify(fill(REFERENCE, registry), budget, costs).feasible
+    assert certify(registry.canonical(REFERENCE), budget, costs).feasible
 
 
 def test_realised_rates_give_a_realised_certificate(registry: Registry, costs: CostModel) -> None:
@@ -294,7 +299,7 @@ def test_realised_rates_give_a_realised_certificate(registry: Registry, costs: C
     gated = Block(
         sublayers=(Sublayer(mixer="swiglu"),), gate=Router(name="segment_random", params={"probability": 0.5})
     )
-    architecture = fill(genome(Block(sublayers=(Sublayer(mixer="attention"),)), gated), registry)
+    architecture = registry.canonical(genome(Block(sublayers=(Sublayer(mixer="attention"),)), gated))
     goal = pinned(registry, costs, architecture, FLOPS)
     nominal = certify(architecture, goal, costs)
     assert (nominal.feasible, nominal.rates) == (True, "nominal")
@@ -319,7 +324,7 @@ class Rugged(CostModel):
 
 def test_where_descent_stalls_on_a_large_grid_optuna_goes_on(registry: Registry, costs: CostModel) -> None:
     pair = genome(layer("attention", hidden=800), layer("attention", hidden=802))
-    base = costs.estimate(fill(pair, registry), Shape(1, T))
+    base = costs.estimate(registry.canonical(pair), Shape(1, T))
     goal = replace_values(pinned(registry, costs, pair, "parameters"), {"parameters": 10_000.0})
     bounds = {"attention.head_size": (16, 16)}
     found = [match(pair, goal, registry, Rugged(base, 800), free=bounds) for _ in range(2)]
@@ -335,7 +340,7 @@ def test_planted_budgets_are_met(
     registry: Registry, costs: CostModel, name: str, data: st.DataObject
 ) -> None:
     """A budget taken from a point of the grid can be met, so the matcher has to meet it."""
-    plan = layout(fill(FAMILIES[name], registry), registry)
+    plan = layout(registry.canonical(FAMILIES[name]), registry)
     draw: Callable[[Any], Any] = data.draw
     planted = tuple(draw(st.sampled_from(d.grid)) for d in plan.dimensions)
     rules = {"match": {FLOPS: "2%", PARAMETERS: "2%"}, "cap": {MEMORY: "2%"}, "shape": {"tokens": T}}

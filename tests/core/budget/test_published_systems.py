@@ -9,7 +9,6 @@ import pytest
 
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.certificate import Certificate
-from crossbreed.core.budget.dimensions import fill
 from crossbreed.core.budget.matcher import match
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.genome import Architecture, Router
@@ -141,7 +140,7 @@ def test_oryx_is_matched_by_its_three_baselines(
     own = oryx.oryx(sizes, family)
     four = [own, *(oryx.baseline(sizes, name) for name in oryx.BASELINES)]
     at = Shape(1, PLACE["tokens"], PLACE["dtype"])
-    largest = max(costs.estimate(fill(model, registry), at).memory_bytes for model in four)
+    largest = max(costs.estimate(registry.canonical(model), at).memory_bytes for model in four)
     goal = budget_of(own, registry, costs, (ACTIVE, FLOPS), (MEMORY,), values={MEMORY: largest}, **PLACE)
     stuck = match(oryx.baseline(sizes, "transformer"), goal, registry, costs).certificate
     assert stuck.reason is not None

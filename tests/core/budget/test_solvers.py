@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crossbreed.core.budget import solvers
-from crossbreed.core.budget.dimensions import fill, layout
+from crossbreed.core.budget.dimensions import layout
 from crossbreed.core.budget.matcher import match
 from crossbreed.core.budget.problem import Problem
 from crossbreed.core.contracts.cost import CostModel
@@ -48,7 +48,7 @@ def test_enumeration_finds_the_best_point_of_all(registry: Registry, costs: Cost
     found = match(START, goal, registry, costs, free=free, solver="enumeration")
     assert found.certificate.path == "enumeration"
     assert found.certificate.feasible
-    problem = Problem(layout(fill(START, registry), registry, free), goal, costs)
+    problem = Problem(layout(registry.canonical(START), registry, free), goal, costs)
     points = list(solvers.enumeration(problem))
     assert len(points) == problem.size
     best = min(points, key=problem.score)
@@ -77,7 +77,7 @@ def test_descent_gives_each_quantity_the_dimension_that_moves_it_alone(
     goal = budget_of(
         genome(layer("attention", "experts", experts=24, hidden=100)), registry, costs, (PARAMETERS, FLOPS)
     )
-    problem = Problem(layout(fill(start, registry), registry), goal, costs)
+    problem = Problem(layout(registry.canonical(start), registry), goal, costs)
     names = [d.name for d in problem.layout.dimensions]
     first, second = list(solvers.alternating(problem, problem.start))[:2]
     moved = [names[axis] for axis in range(len(names)) if first[axis] != problem.start[axis]]
@@ -114,7 +114,7 @@ def test_every_quantity_can_be_matched_and_capped(
     rules = ((quantity,), ()) if kind == "match" else ((), (quantity,))
     goal = budget_of(small, registry, costs, *rules, tolerance=0.01)
     start = genome(*[layer("attention", "experts", hidden=50)] * 2)
-    assert costs.estimate(fill(start, registry), goal.shape.as_shape()).quantity(
+    assert costs.estimate(registry.canonical(start), goal.shape.as_shape()).quantity(
         quantity
     ) > 1.01 * goal.target(quantity)
     certificate = match(start, goal, registry, costs).certificate

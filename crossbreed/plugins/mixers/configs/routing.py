@@ -94,6 +94,10 @@ class RoutingSettings(Config):
             check_depth_encoding("router_key", self.router_key, self.depth_encoding)
         return self
 
+    def see_depth(self) -> bool:
+        """Whether depths are told apart, in the choice of experts or in its balance."""
+        return self.depth_encoding != "none" or self.balance == "each_depth"
+
     @property
     def routed(self) -> int:
         """Routed experts a token uses."""

@@ -57,12 +57,12 @@ def test_shared_weights_are_one_pool_over_depths(subject_of):
     subject = subject_of(GENOMES["recurrent_experts"])
     found = experts(observe(subject), subject.model)
     (pool,) = found["pools"]
-    assert pool["sites"] == ["0.1.0.0", "0.1.1.0", "0.1.2.0"]
+    assert pool["sites"] == ["0.0.0.1", "0.0.1.1", "0.0.2.1"]
     # One routed slot a token at each depth; the always-on expert takes the other and is left out.
     assert pool["slots"] == [1.0 * ROWS * T] * 3
     assert pool["experts"] == 4
     low, median, high = sorted(pool["diversity"])
-    assert found["diversity"] == [{"mixer": "0.1.0", "part": "", "min": low, "median": median, "max": high}]
+    assert found["diversity"] == [{"mixer": "0.0.1", "part": "", "min": low, "median": median, "max": high}]
 
 
 def test_layers_of_their_own_are_pools_of_their_own(subject_of):
@@ -71,10 +71,10 @@ def test_layers_of_their_own_are_pools_of_their_own(subject_of):
     )
     subject = subject_of(layered)
     found = experts(observe(subject), subject.model)
-    assert [pool["sites"] for pool in found["pools"]] == [["0.1.0.0"], ["0.1.1.0"], ["0.1.2.0"]]
+    assert [pool["sites"] for pool in found["pools"]] == [["0.0.0.1"], ["0.0.1.1"], ["0.0.2.1"]]
     assert all(max(pool["reuse"]) <= 1 and pool["distance"] == [[0.0]] for pool in found["pools"])
     low, median, high = sorted(pool["diversity"][0] for pool in found["pools"])
-    assert found["diversity"] == [{"mixer": "0.1.0", "part": "", "min": low, "median": median, "max": high}]
+    assert found["diversity"] == [{"mixer": "0.0.1", "part": "", "min": low, "median": median, "max": high}]
 
 
 def test_a_model_without_experts_has_no_pools(subject_of):
@@ -94,7 +94,7 @@ def test_several_sets_of_experts_of_one_mixer_are_pools_by_part(subject_of):
     assert parts["o"]["diversity"] == [1.0] * 3
     assert parts["o"]["used_once"] == [3, 0]
     spread = {(each["mixer"], each["part"]): each for each in found["diversity"]}
-    assert set(spread) == {("0.1.0", ""), ("0.0.0", "q"), ("0.0.0", "o")}
+    assert set(spread) == {("0.0.1", ""), ("0.0.0", "q"), ("0.0.0", "o")}
     assert (spread["0.0.0", "o"]["min"], spread["0.0.0", "o"]["max"]) == (1.0, 1.0)
 
 
