@@ -108,7 +108,7 @@ def lists_layers(stage: Stage, parts: Parts) -> bool:
 
 def _once(depth: DepthPolicy, blocks: int, parts: Parts) -> DepthPolicy:
     """Every policy that runs a stage once, in order, is the same there."""
-    if depth.repeats > 1 or depth.name == ONCE.name:
+    if depth.repeats > 1 or depth.name == ONCE.name or ONCE.name not in parts.names("depth"):
         return depth
     policy = parts.factory("depth", depth.name)(parts.config("depth", depth.name, depth.params))
     runs = [(step.depth, step.block, step.weights) for step in policy.plan(1, blocks)]
