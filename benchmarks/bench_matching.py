@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from crossbreed.core.budget.budget import Budget
-from crossbreed.core.budget.dimensions import fill, layout
+from crossbreed.core.budget.dimensions import layout
 from crossbreed.core.budget.matcher import match
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.contracts.space import Setting
@@ -78,7 +78,7 @@ def planted(source: random.Random, registry: Registry, cost_model: CostModel, to
             depth=tuple(registry.names("depth")),
             parts=registry,
         )
-        start = fill(space.propose(RandomDraw(source), setting), registry)
+        start = registry.canonical(space.propose(RandomDraw(source), setting))
         plan = layout(start, registry)
         point = tuple(source.choice([v for v in d.grid if v != d.start] or d.grid) for d in plan.dimensions)
         rules = {

@@ -29,7 +29,7 @@ def offered(
 ) -> list[MixerDescriptor]:
     """The descriptor of one small mixer; changes are of its capabilities, its ranges, or whether it sees its depth."""
     ranges: Mapping[str, Any] = changes.pop("ranges", {})
-    sees_depth = changes.pop("sees_depth", lambda config: True)
+    sees_depth = changes.pop("sees_depth", None)
     able = MixerCapabilities(**{"axis": axis, "dtypes": DTYPES, **changes})  # type: ignore[arg-type]
     return [
         MixerDescriptor("small", cls, config, able, "a small mixer", ranges=ranges, sees_depth=sees_depth)

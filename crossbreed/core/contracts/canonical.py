@@ -160,10 +160,12 @@ def _alike(a: Block, b: Block) -> bool:
 
 def _anywhere(block: Block, parts: Parts) -> bool:
     """Whether a block is the same at every depth: nothing in it looks at its depth, and no site of its own names one."""
-    return block.gate is None and not any(
-        parts.descriptor("mixer", s.mixer).sees_depth(parts.config("mixer", s.mixer, s.params))
-        for s in block.sublayers
-    )
+    return block.gate is None and not any(_sees_depth(sublayer, parts) for sublayer in block.sublayers)
+
+
+def _sees_depth(sublayer: Sublayer, parts: Parts) -> bool:
+    looks = parts.descriptor("mixer", sublayer.mixer).sees_depth
+    return looks is None or looks(parts.config("mixer", sublayer.mixer, sublayer.params))
 
 
 def _numbered(router: Router, readers: list[str], parts: Parts) -> Router:

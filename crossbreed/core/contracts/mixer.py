@@ -192,7 +192,7 @@ class MixerDescriptor:
     reader:   as ``factory``, for the reader that a multi-mixer may hold in its place; None where there is none.
     reader_config: as ``config``, for that reader.
     sees_depth: whether a mixer with a given config is another one at another depth of its stage. Where none is, layers listed
-              and layers repeated are one genome; every mixer is taken to look unless it says otherwise.
+              and layers repeated are one genome; None: it is.
     """
 
     name: str
@@ -206,4 +206,4 @@ class MixerDescriptor:
     equal: Mapping[str, str] = field(default_factory=dict)
     reader: str | Callable[..., Any] | None = None
     reader_config: type[BaseModel] | None = None
-    sees_depth: Callable[[Any], bool] = lambda config: True
+    sees_depth: Callable[[Any], bool] | None = None

@@ -26,14 +26,14 @@ PHASES: tuple[Phase, ...] = ("train", "prefill", "decode")
     after=("splits",),
 )
 def one_at_all_depths(subject: MixerSubject, case: Case) -> None:
-    config = subject.config(case.settings)
-    if subject.descriptor.sees_depth(config):
+    config, looks = subject.config(case.settings), subject.descriptor.sees_depth
+    if looks is None or looks(config):
         return
     tokens = case["tokens"]
     require(not subject.scratch, "it keeps state that the depths of a pass share, and so sees its depth")
     x, at = subject.input(2, tokens), subject.context(case.settings, 2, tokens)
     alone, among = subject.build(case.settings, depths=1), subject.build(case.settings, depths=DEPTHS)
-    allowed = subject.allowed(case.settings, 2, tokens)
+    allowed = subject.allowed(case.settings, tokens)
     with torch.no_grad():
         y = _at(alone, x, at, 0, 1)
         for depth in range(DEPTHS):
