@@ -76,7 +76,7 @@ def compare(
         *(["--match"] if move else []),
     ]
     again = resume_command(start, db, plugin, **place)
-    outcome, study = drive(file, registry, db, again, named=list(named.values()), **place)
+    outcome, study = drive(file, registry, db, again, named=list(named.values()), as_json=json, **place)
     hashes = {digest(architecture): text for text, architecture in named.items()}
     shown = [c for c in outcome.candidates if c.row.hash in hashes or c.row.origin == "reference"]
     objectives = study.objectives.over([c.row for c in shown])

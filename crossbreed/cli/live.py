@@ -1,10 +1,11 @@
-"""The view of a running search: a live panel on a terminal, plain lines elsewhere. Both on stderr."""
+"""The view of a running search on stderr: a live panel on a terminal, plain lines elsewhere, JSON lines beside ``--json``."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crossbreed.cli.fronts import candidate_table
-from crossbreed.cli.output import duration, log_console, si
+from crossbreed.cli.output import duration, json_line, log_console, si
 from crossbreed.core.search.candidates import Objectives
 from crossbreed.core.search.progress import Progress
 
@@ -33,8 +34,10 @@ class SearchView:
         objectives: Objectives,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        as_json: bool = False,
     ) -> None:
-        self.study, self.objectives = study, objectives
+        self.study, self.objectives, self.as_json = study, objectives, as_json
         self.console = console or log_console()
         self._clock = clock
         self._live: Live | None = None
@@ -43,7 +46,7 @@ class SearchView:
         self._key: tuple[bool, bool, int] | None = None
 
     def __enter__(self) -> SearchView:
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self.as_json:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
         return self
@@ -76,12 +79,13 @@ class SearchView:
         objectives = self.objectives.over([c.row for c in progress.candidates])
         running = ", ".join(progress.running) or "-"
         front = candidate_table(progress.front, objectives, "Front so far", cost=False)
-        words = (states_words(progress), f"running: {running}", *progress.waiting)
+        volume = f"front of {len(progress.front)}, hypervolume {si(progress.hypervolume, 4)}"
+        words = (f"{states_words(progress)}; {volume}", f"running: {running}", *progress.waiting)
         return Group(head, *map(Text, words), front)
 
     def _say(self, progress: Progress) -> None:
         text = f"{progress.activity}: {progress.trials}/{progress.trial_limit} candidates, {states_words(progress)}"
-        text += f"; {len(progress.front)} on the front"
+        text += f"; {len(progress.front)} on the front, hypervolume {si(progress.hypervolume, 4)}"
         text += "".join(f"; {cause}" for cause in progress.waiting)
         ended = sum(count for state, count in progress.states.items() if state not in ORDER[:-1])
         key = (progress.activity == "stopping", bool(progress.waiting), ended)
@@ -89,8 +93,28 @@ class SearchView:
         if text == self._said or not due:
             return
         self._said, self._said_at, self._key = text, self._clock(), key
+        if self.as_json:
+            self.console.print(json_line("progress", self._data(progress)), markup=False, soft_wrap=True)
+            return
         pace = f"{si(progress.tokens_per_s)} tokens/s, {duration(progress.eta_s)} left"
         self.console.print(f"[{duration(progress.elapsed_s)}] {text}; {pace}", markup=False)
+
+    def _data(self, progress: Progress) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "activity": progress.activity,
+            "states": dict(progress.states),
+            "trials": progress.trials,
+            "trial_limit": progress.trial_limit,
+            "infeasible": progress.infeasible,
+            "running": list(progress.running),
+            "waiting": list(progress.waiting),
+            "front": [c.row.number for c in progress.front],
+            "hypervolume": progress.hypervolume,
+            "tokens_per_s": progress.tokens_per_s,
+            "elapsed_s": progress.elapsed_s,
+            "eta_s": progress.eta_s,
+        }
 
 
 def states_words(progress: Progress) -> str:

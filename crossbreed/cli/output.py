@@ -38,8 +38,16 @@ def log_console() -> Console:
 
 def print_json(command: str, payload: Mapping[str, Any]) -> None:
     """One JSON object on stdout, named by its schema (``cli/schemas/<command>.json``). Not-a-numbers become null."""
-    document = {"schema": f"crossbreed/{command}/1", **payload}
-    print(json.dumps(_finite(document), indent=2, allow_nan=False))
+    print(json.dumps(_document(command, payload), indent=2, allow_nan=False))
+
+
+def json_line(command: str, payload: Mapping[str, Any]) -> str:
+    """The same on one line, for objects that follow each other."""
+    return json.dumps(_document(command, payload), allow_nan=False)
+
+
+def _document(command: str, payload: Mapping[str, Any]) -> Any:
+    return _finite({"schema": f"crossbreed/{command}/1", **payload})
 
 
 def _finite(value: Any) -> Any:

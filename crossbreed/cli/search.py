@@ -98,7 +98,7 @@ def search(
     limits = {"max_hours": max_hours, "max_trials": max_trials, "max_tokens": max_tokens}
     options = {**place, **limits, "deterministic": deterministic}
     again = resume_command(["search", str(study)], db, plugin, **options)
-    outcome, found = drive(file, registry, db, again, **options)
+    outcome, found = drive(file, registry, db, again, as_json=json, **options)
     report(found, outcome, db, as_json=json)
 
 
@@ -109,9 +109,10 @@ def drive(
     again: str,
     *,
     named: Sequence[Architecture] = (),
+    as_json: bool = False,
     **options: Any,
 ) -> tuple[Outcome, Study]:
-    """Run a study with a live view. When interrupted, print the command that goes on, and exit 130.
+    """Run a study with a live view, or lines of JSON. When interrupted, print the command that goes on, and exit 130.
 
     Raises InfeasibleBudget when no candidate of the finished study meets the budget.
     """
@@ -126,7 +127,7 @@ def drive(
         for sentence in study.setting.left_out if study.setting is not None else ():
             log.print(f"Left out: {sentence}", markup=False)
         try:
-            with SearchView(file.name, study.objectives, log) as view:
+            with SearchView(file.name, study.objectives, log, as_json=as_json) as view:
                 outcome = study.run(named=named, on_progress=view.show, **options)
         except KeyboardInterrupt:
             _interrupted(again)

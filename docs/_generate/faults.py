@@ -291,6 +291,15 @@ SEARCH = {
             "tests/core/search/test_stopping.py::test_every_change_of_the_front_is_kept_with_its_reference_point",
         ),
     ),
+    "O18": Fault(
+        "storage is slow where a study is large",
+        (
+            "tests/storage/test_statements.py::test_many_values_are_written_by_as_few_statements_as_one",
+            "tests/storage/test_statements.py::test_the_records_of_many_runs_are_one_transaction",
+            "tests/storage/test_statements.py::test_the_front_takes_as_many_statements_of_a_large_study_as_of_a_small_one",
+        ),
+        "`benchmarks/bench_storage.py` prints the times.",
+    ),
     "O19": Fault(
         "a resumed search forgets what it knew",
         (
@@ -299,7 +308,10 @@ SEARCH = {
             "tests/core/search/test_growing.py::test_a_router_registered_later_joins_and_history_is_kept",
         ),
     ),
-    "R7": Fault("a resumed run sees other data"),
+    "R7": Fault(
+        "a resumed run sees other data",
+        ("tests/cli/test_reproduce.py::test_a_run_of_several_rungs_is_reproduced_bit_for_bit",),
+    ),
 }
 RECALL, BYTES = "tests/plugins/tasks/test_recall.py", "tests/plugins/tasks/test_text_bytes.py"
 STATISTICS = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from crossbreed.cli.live import PLAIN_SECONDS, SearchView
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.core.search.progress import Progress
 from crossbreed.storage.repository import Repository
+from tests.cli.conftest import SCHEMAS
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def moment(candidates: list[Candidate]) -> Progress:
         tokens_per_s=12345.0,
         elapsed_s=75.0,
         eta_s=None,
+        hypervolume=910.25,
     )
 
 
@@ -47,6 +50,7 @@ def test_the_panel_shows_states_front_pace_and_what_is_left(
     for shown in (
         "3/12 candidates",
         "runs: 2 running, 1 queued, 9 done, 1 infeasible",
+        "front of 2, hypervolume 910.2",
         "12.3k tokens/s",
         "1 min 15 s elapsed",
         "2 min 10 s left",
@@ -76,7 +80,7 @@ def test_without_a_terminal_lines_come_when_a_run_ends_or_time_has_passed(
     lines = log.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("[1 min 15 s] training: 3/12 candidates, runs: 2 running, 1 queued, 9 done")
-    assert "2 on the front; 12.3k tokens/s, - left" in lines[0]
+    assert "2 on the front, hypervolume 910.2; 12.3k tokens/s, - left" in lines[0]
     assert "10 done" in lines[1]
     assert "5/12 candidates" in lines[2]
     assert "\x1b" not in log.getvalue()
@@ -95,3 +99,20 @@ def test_a_job_that_waits_for_a_device_is_said_at_once_and_to_whom(
     with SearchView("small", objectives, Console(file=screen, force_terminal=True, width=200)) as view:
         view.show(replace(moment(candidates), waiting=(why,)))
     assert why in screen.getvalue()
+
+
+def test_beside_json_every_line_is_an_object_of_its_schema_on_a_terminal_too(
+    stored: tuple[list[Candidate], Objectives],
+) -> None:
+    candidates, objectives = stored
+    log = io.StringIO()
+    console = Console(file=log, force_terminal=True, width=40, soft_wrap=True, highlight=False)
+    with SearchView("small", objectives, console, as_json=True) as view:
+        view.show(moment(candidates))
+        view.show(replace(moment(candidates), activity="stopping"))
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    for line in lines:
+        SCHEMAS[line["schema"]].validate(line)
+    assert [line["activity"] for line in lines] == ["training", "stopping"]
+    assert lines[0]["front"] == [0, 1]
+    assert (lines[0]["hypervolume"], lines[0]["eta_s"]) == (910.25, None)

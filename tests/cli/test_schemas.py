@@ -19,7 +19,7 @@ SOURCES = Path(crossbreed.cli.__file__).parent
 
 def test_printed_objects_and_schemas_are_the_same_set() -> None:
     text = "\n".join(file.read_text() for file in SOURCES.glob("*.py"))
-    printed = {f"crossbreed/{name}/1" for name in re.findall(r'print_json\(\s*"(\w+)"', text)}
+    printed = {f"crossbreed/{name}/1" for name in re.findall(r'(?:print_json|json_line)\(\s*"(\w+)"', text)}
     assert len(printed) > 8
     assert printed | FRAGMENTS == SCHEMAS.keys()
 

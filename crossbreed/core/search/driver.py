@@ -303,6 +303,7 @@ class Driver:
             tokens_per_s=self.jobs.pace.tokens_per_s(),
             elapsed_s=self.jobs.pace.elapsed_s,
             eta_s=self.jobs.pace.eta_s(self._jobs_left(states, limit - proposed), self.jobs.slots),
+            hypervolume=self.growth.changes[-1].hypervolume if self.growth.changes else 0.0,
         )
 
     def _jobs_left(self, states: Mapping[str, int], unproposed: int) -> int:

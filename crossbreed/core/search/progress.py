@@ -24,6 +24,7 @@ class Progress:
     candidates:   all candidates with objectives; those on the front are marked.
     tokens_per_s: training tokens per second over the last half minute, all workers together.
     eta_s:        estimated seconds to the end, None before anything has ended.
+    hypervolume:  of the front, from the study's fixed reference point; 0 before there is one.
     """
 
     activity: Activity
@@ -37,6 +38,7 @@ class Progress:
     elapsed_s: float
     eta_s: float | None
     waiting: tuple[str, ...] = ()
+    hypervolume: float = 0.0
 
     @property
     def front(self) -> tuple[Candidate, ...]:
