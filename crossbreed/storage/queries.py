@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal, or_, select
+from sqlalchemy import ColumnElement, false, func, literal, or_, select
 from sqlalchemy.orm import Session
 
 from crossbreed.storage import schema
@@ -50,10 +50,12 @@ class Queries(Trials, Runs):
         points: Sequence[str] | None = (OWN,),
         details: bool = True,
         metrics: Sequence[str] | None = None,
-        numbers: Sequence[int] | None = None,
+        numbers: Collection[int] | None = None,
+        beyond: int | None = None,
     ) -> list[CandidateRow]:
         """Every trial of a study, by number, with its seeds and their results: five statements.
 
+        ``numbers`` and ``beyond`` keep trials of these numbers, and those numbered higher: what has changed.
         ``states`` keeps trials in these states. ``points`` keeps operating points of these names, None all of them.
         ``details`` False leaves out ledgers, certificates, settings, rates, backends and evaluations' metrics, which are most
         of the bytes: what samplers and fronts over scores and speeds need. ``metrics`` keeps measurements of these names,
@@ -63,7 +65,8 @@ class Queries(Trials, Runs):
         if states is not None:
             chosen.append(_Trial.state.in_(states))
         if numbers is not None:
-            chosen.append(_Trial.number.in_(numbers))
+            higher = false() if beyond is None else _Trial.number > beyond
+            chosen.append(or_(_Trial.number.in_(numbers), higher))
         named = chosen if points is None else [*chosen, _Point.name.in_(points)]
         with self.database.reading() as session:
             seeds = _seeds(session, chosen, _points(session, named, details, metrics))

@@ -1,22 +1,29 @@
-"""The board: the study as its tables show it, read again when something has changed."""
+"""The board: the study as its tables show it. What has changed is read again, and nothing else.
+
+A study of thousands of candidates changes by one at a time; reading all of them for each would cost more than deciding.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from crossbreed.core.search import agenda
 from crossbreed.core.search.agenda import Course, Item
-from crossbreed.core.search.candidates import Candidate, Objectives, read
+from crossbreed.core.search.candidates import Candidate, KeyCounts, Objectives, candidate_of, marked
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow
 from crossbreed.storage.states import ENDED
+
+PROPOSED = ("start", "sampler", "listed")
 
 
 @dataclass
 class Board:
     """Candidates of one study with their runs and objectives, those on the front marked.
 
-    ``objectives`` are the study's, ``keyed`` the same with the keys under which its speeds are measured.
+    ``objectives`` are the study's, ``keyed`` the same with the keys under which its speeds are measured. ``open_rows``:
+    candidates with a run that has not ended.
     """
 
     repository: Repository
@@ -25,22 +32,59 @@ class Board:
     objectives: Objectives
     rows: list[CandidateRow] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
+    open_rows: list[CandidateRow] = field(default_factory=list)
     keyed: Objectives = field(default_factory=lambda: Objectives({}))
-    _stale: bool = True
+    _by_number: dict[int, Candidate] = field(default_factory=dict)
+    _counts: KeyCounts = field(default_factory=Counter)
+    _whole: bool = True
+    _dirty: set[int] = field(default_factory=set)
+    _grown: bool = False
 
-    def changed(self) -> None:
-        """What is shown is out of date."""
-        self._stale = True
+    def changed(self, number: int | None = None) -> None:
+        """What is shown of a candidate is out of date; of all of them, without a number."""
+        if number is None:
+            self._whole = True
+        else:
+            self._dirty.add(number)
+
+    def grown(self) -> None:
+        """A candidate has been added."""
+        self._grown = True
 
     def refresh(self) -> bool:
         """Read what is out of date; whether anything was."""
-        if not self._stale:
+        if not (self._whole or self._dirty or self._grown):
             return False
-        self.rows = self.repository.candidates(self.study_id, points=None)
-        self.keyed = self.objectives.over(self.rows)
-        self.candidates = read(self.rows, self.keyed)
-        self._stale = False
+        if self._whole:
+            read = self.repository.candidates(self.study_id, points=None)
+            self._by_number, self._counts = {}, Counter()
+        else:
+            last = max(self._by_number, default=-1)
+            read = self.repository.candidates(self.study_id, points=None, numbers=self._dirty, beyond=last)
+        self._whole = self._grown = False
+        self._dirty = set()
+        self._take(read)
         return True
+
+    def _take(self, read: list[CandidateRow]) -> None:
+        for row in read:
+            known = self._by_number.get(row.number)
+            if known is not None:
+                self._counts.subtract(self.objectives.keys_of(known.row))
+            self._counts.update(self.objectives.keys_of(row))
+        keyed = self.objectives.under(self._counts)
+        if keyed != self.keyed:
+            # Another key has become the study's own: every speed is read under it.
+            self.keyed = keyed
+            read = list(
+                {**{n: c.row for n, c in self._by_number.items()}, **{r.number: r for r in read}}.values()
+            )
+        self._by_number.update((row.number, candidate_of(row, keyed)) for row in read)
+        order = sorted(self._by_number)
+        self.candidates = marked([self._by_number[n] for n in order], keyed)
+        self._by_number = dict(zip(order, self.candidates, strict=True))
+        self.rows = [c.row for c in self.candidates]
+        self.open_rows = [row for row in self.rows if any(s.state not in ENDED for s in row.seeds)]
 
     def waiting(self) -> list[Item]:
         """Runs that wait, by trial number and seed."""
@@ -50,11 +94,6 @@ class Board:
     def rungs(self) -> int:
         return self.course.rungs
 
-    @property
-    def open_rows(self) -> list[CandidateRow]:
-        """Candidates with a run that has not ended."""
-        return [row for row in self.rows if any(s.state not in ENDED for s in row.seeds)]
-
     def proposed(self) -> int:
         """Candidates that the search proposed: all but the reference and genomes named on the command line."""
-        return sum(row.origin in ("start", "sampler", "listed") for row in self.rows)
+        return sum(row.origin in PROPOSED for row in self.rows)

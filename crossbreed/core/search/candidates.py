@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,6 +26,10 @@ COUNTED = ("done", "off_budget")
 """States of runs whose numbers stand."""
 SpeedKey = tuple[str, int, int, str, str, str, bool]
 """Phase, batch, tokens, dtype, device, policy, compiled: what must be equal before two speeds are compared."""
+
+
+KeyCounts = Counter[tuple[str, SpeedKey]]
+"""How often each speed was measured under each key."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,27 @@ class Objectives:
         """The same objectives with the key that most runs were measured under, the study's own, where none is set."""
         if all(name in self.keys for name in self.speeds):
             return self
-        counts: dict[str, Counter[SpeedKey]] = {name: Counter() for name in self.speeds}
+        counts: KeyCounts = Counter()
         for row in rows:
-            for seed in row.seeds:
-                own = seed.points.get(OWN)
-                for measured in own.measurements if own is not None else ():
-                    if measured.metric in counts and measured.batch == batch:
-                        counts[measured.metric][measured.key()] += 1
-        return self.with_keys(counts)
+            counts.update(self.keys_of(row, batch))
+        return self.under(counts)
+
+    def keys_of(self, row: CandidateRow, batch: int = 1) -> Iterator[tuple[str, SpeedKey]]:
+        """Speed and key of every measurement of a candidate's runs at their own decisions."""
+        speeds = self.speeds
+        for seed in row.seeds:
+            own = seed.points.get(OWN)
+            for measured in own.measurements if own is not None else ():
+                if measured.metric in speeds and measured.batch == batch:
+                    yield measured.metric, measured.key()
+
+    def under(self, counts: KeyCounts) -> Objectives:
+        """``with_keys`` of measurements counted by speed and key."""
+        by_name: dict[str, Counter[SpeedKey]] = {name: Counter() for name in self.speeds}
+        for (name, key), count in counts.items():
+            if count > 0:
+                by_name[name][key] = count
+        return self.with_keys(by_name)
 
     def with_keys(self, counts: Mapping[str, Counter[SpeedKey]]) -> Objectives:
         """The same objectives with the most frequent key of each speed, where none is set; of equals the last by name."""
@@ -146,10 +163,17 @@ def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate
     The key of a speed is chosen once for all rows, so that numbers of different keys are never compared.
     """
     objectives = objectives if objectives.keys else objectives.over(rows)
-    found = [_candidate(row, objectives) for row in rows]
+    return marked([candidate_of(row, objectives) for row in rows], objectives)
+
+
+def marked(found: Sequence[Candidate], objectives: Objectives) -> list[Candidate]:
+    """The same candidates, those on their common front marked."""
     points = [[c.means[n] if c.eligible else math.nan for n in objectives.names] for c in found]
     on_front = non_dominated(points, objectives.ways)
-    return [replace(c, on_front=True) if front else c for c, front in zip(found, on_front, strict=True)]
+    return [
+        c if c.on_front == front else replace(c, on_front=bool(front))
+        for c, front in zip(found, on_front, strict=True)
+    ]
 
 
 def front_volume(
@@ -171,7 +195,8 @@ def pooled(seeds: Sequence[SeedRow]) -> tuple[SeedRow, ...]:
     return tuple(best)
 
 
-def _candidate(row: CandidateRow, objectives: Objectives) -> Candidate:
+def candidate_of(row: CandidateRow, objectives: Objectives) -> Candidate:
+    """A row with its objectives, not yet compared with others; ``objectives`` have the keys that count."""
     seeds = pooled(row.seeds)
     best = chosen(row.seeds, objectives.score_way)
     counted = tuple(s for s in seeds if s.role == "report" and s.state in COUNTED)

@@ -189,7 +189,7 @@ class Driver:
                 cause = tuning.off_budget(item.seed)
                 state = "done" if cause is None else "off_budget"
                 self.repository.set_run_state(item.seed.run_id, state, cause=cause)
-                self.board.changed()
+                self.board.changed(item.row.number)
 
     # What to do next
 
@@ -209,10 +209,14 @@ class Driver:
             if to_train:
                 self.jobs.submit(to_train[0])
             elif self._may_propose():
+                repeated = self.breeder.repeated
                 self.breeder.add_next(
                     self.board.rows, self.board.candidates, self.board.objectives, self.halving.standings
                 )
-                self.board.changed()
+                self.board.grown()
+                if self.breeder.repeated > repeated:
+                    # One more seed of some candidate.
+                    self.board.changed()
             elif self.jobs.running:
                 return True
             elif not self._close():
@@ -265,7 +269,7 @@ class Driver:
         for candidate, chosen, seeds in wanted:
             for seed in seeds:
                 self.breeder.add_report(candidate.row, chosen, seed)
-        self.board.changed()
+            self.board.changed(candidate.row.number)
         return bool(wanted) or self.pruner.reprieve()
 
     # What a view sees

@@ -52,7 +52,7 @@ class GrowthLog:
 
     def note(self, board: Board, reference: dict[str, float], elapsed_s: float) -> None:
         """Add an event when the hypervolume differs from the last one's."""
-        volume = front_volume(board.candidates, board.objectives.over(board.rows), reference)
+        volume = front_volume(board.candidates, board.keyed, reference)
         last = self.changes[-1].hypervolume if self.changes else 0.0
         if volume == last:
             return

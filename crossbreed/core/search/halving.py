@@ -14,7 +14,7 @@ from crossbreed.core.search.agenda import GIVEN, Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.rungs import Standing, promotions
 from crossbreed.core.search.study_setting import StudySetting
-from crossbreed.storage.rows import CandidateRow
+from crossbreed.storage.rows import CandidateRow, SeedRow
 from crossbreed.storage.states import ENDED
 
 RungMetrics = Mapping[int, Mapping[int, Mapping[str, float]]]
@@ -38,7 +38,7 @@ class Halving:
         if self.board.rungs == 1:
             return
         metrics = self._metrics()
-        for row in self.board.rows:
+        for row in self.board.open_rows:
             self._drop_settings(row, metrics)
         self.standings = standings = self._standings(metrics)
         self._promoted.update(self._promotions(standings, closing=False))
@@ -62,7 +62,7 @@ class Halving:
             rung = item.seed.rungs_done - 1
             if (item.row.trial_id, rung) not in chosen:
                 reduction = self.setting.file.train.reduction
-                self._prune(item.seed.run_id, f"not among the best 1/{reduction:g} of rung {rung}")
+                self._prune(item.row, item.seed, f"not among the best 1/{reduction:g} of rung {rung}")
         self.board.changed()
 
     def _drop_settings(self, row: CandidateRow, metrics: RungMetrics) -> None:
@@ -84,11 +84,11 @@ class Halving:
         for seed in best[quota:]:
             if seed.rungs_done == rung + 1 and seed.state in agenda.WAITING:
                 cause = f"lr {seed.lr:g} is not among the best {quota} of {len(runs)} settings at rung {rung}"
-                self._prune(seed.run_id, cause)
+                self._prune(row, seed, cause)
 
-    def _prune(self, run_id: int, cause: str) -> None:
-        self.board.repository.set_run_state(run_id, "pruned", cause=cause)
-        self.board.changed()
+    def _prune(self, row: CandidateRow, seed: SeedRow, cause: str) -> None:
+        self.board.repository.set_run_state(seed.run_id, "pruned", cause=cause)
+        self.board.changed(row.number)
 
     def _metrics(self) -> RungMetrics:
         board = self.board

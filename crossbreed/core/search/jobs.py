@@ -103,8 +103,9 @@ class Jobs:
         run_id, executor = item.seed.run_id, self._started()
         executor.start()
         lease = self.repository.lease_run(run_id, self.worker, seconds=RUN_LEASE_S)
+        # Somebody else's run now, or this executor's.
+        self.board.changed(item.row.number)
         if lease is None:
-            self.board.changed()
             return False
         folder = run_folder(self.setting.file.name, item.row.number, item.seed.seed)
         trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
@@ -206,7 +207,7 @@ class Jobs:
         active = self._active.pop(lease)
         self.spool.discard(lease)
         self.pace.ended(lease, time.monotonic() - active.begun)
-        self.board.changed()
+        self.board.changed(active.item.row.number)
 
     def _tell(self, kind: str, active: _Active, cause: str) -> None:
         payload = {"trial": active.item.row.number, "seed": active.item.seed.seed, "cause": cause}

@@ -109,7 +109,7 @@ class Pruner:
             if verdict is not None:
                 for seed in row.seeds:
                     self.board.repository.set_run_state(seed.run_id, "pruned", cause=verdict.cause)
-                self.board.changed()
+                self.board.changed(row.number)
 
     def reprieve(self) -> bool:
         """Queue again whom no member beats now that all are confirmed; whether there was anyone."""
@@ -125,7 +125,7 @@ class Pruner:
         for row in found:
             for seed in row.in_state("pruned"):
                 self.board.repository.set_run_state(seed.run_id, "queued")
-            self.board.changed()
+            self.board.changed(row.number)
         return bool(found)
 
     def _bound(self) -> Bound:
