@@ -33,6 +33,8 @@ STRATEGIES: dict[str, Callable[[Account, int], None]] = {
     "ray tune asha": ray_asha,
 }
 
+ROLES = {"bytes": "crossbreed's settings were chosen on it", "recall": "nothing was chosen on it"}
+
 
 def measured(curves: Curves, search: Callable[[Account, int], None], repeats: int) -> dict[str, Any]:
     """One strategy's repeats. ``spent``: whole runs' worth of tokens; a repeat that never got there counts all it spent."""
@@ -70,6 +72,7 @@ def main() -> None:
             "hypervolume": curves.whole(),
             "reference": list(curves.reference),
             "tokens": curves.tokens,
+            "role": ROLES[name],
             "strategies": results,
         }
         print(f"{name}: {len(curves.draws)} configurations, {len(curves.front())} on the front")

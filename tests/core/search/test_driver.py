@@ -260,10 +260,13 @@ def test_a_small_space_ends_in_more_seeds_not_in_a_loop(database: Path, toys: Re
         space={"params": {"widths": [8, 16], "starts": [8, 16]}},
         search={"trials": 5, "seeds": 1, "repeats": 3},
     )
-    end, repository, study = drive(database, small, Scripted())
+    executor = Scripted()
+    end, repository, study = drive(database, small, executor)
     rows = by_number(repository, study)
     assert end == "done"
-    assert len(rows) == 3
+    assert len(rows) == len({row.hash for row in rows.values()}) == 3
+    trained = [(job.number, job.seed) for job in executor.log if "train" in job.phases]
+    assert len(trained) == len(set(trained))
     repeats = [e.payload for e in repository.events(study) if e.kind == "repeat"]
     assert len(repeats) == 3
     extra = Counter(p["trial"] for p in repeats)
