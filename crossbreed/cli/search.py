@@ -69,6 +69,9 @@ def search(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="One worker and a fixed order: the same study again.")
     ] = False,
+    join: Annotated[
+        bool, typer.Option("--join", help="Help the process that drives this study: train what waits.")
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Train nothing: show families, certificates, time and disk.")
     ] = False,
@@ -96,7 +99,7 @@ def search(
         "device": device,
     }
     limits = {"max_hours": max_hours, "max_trials": max_trials, "max_tokens": max_tokens}
-    options = {**place, **limits, "deterministic": deterministic}
+    options = {**place, **limits, "deterministic": deterministic, "join": join}
     again = resume_command(["search", str(study)], db, plugin, **options)
     outcome, found = drive(file, registry, db, again, as_json=json, **options)
     report(found, outcome, db, as_json=json)
@@ -123,7 +126,8 @@ def drive(
     log = log_console()
     if options.get("resources") is not None:
         options["resources"] = Resources.load(options["resources"])
-    with Study.start(db, file, registry) as study:
+    begin = Study.join if options.get("join") else Study.start
+    with begin(db, file, registry) as study:
         for sentence in study.setting.left_out if study.setting is not None else ():
             log.print(f"Left out: {sentence}", markup=False)
         try:

@@ -152,13 +152,13 @@ def _check_free(study: str, holder: Driver, expires_at: datetime, asker: Driver)
         return
     if holder.host == asker.host:
         raise StudyBusy(
-            f"study {study!r} is being driven by process {holder.pid} on this host ({holder.host}); wait for it or "
-            f"stop it (kill -INT {holder.pid}), then run this again to go on."
+            f"study {study!r} is being driven by process {holder.pid} on this host ({holder.host}); help it with --join, or "
+            f"stop it (kill -INT {holder.pid}) and run this again to go on."
         )
     left = (expires_at - now()).total_seconds()
     if left > 0:
         raise StudyBusy(
-            f"study {study!r} is being driven by process {holder.pid} on host {holder.host!r}; stop it there, or wait: "
+            f"study {study!r} is being driven by process {holder.pid} on host {holder.host!r}; help it with --join, stop it there, or wait: "
             f"without a sign of life its lease expires in {left:.0f} s."
         )
 

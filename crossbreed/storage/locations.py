@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from crossbreed.core.errors import StorageError
+
+ARTEFACTS = "CROSSBREED_ARTEFACTS"
 
 _SECRET_KEYS = ("password", "sslpassword")
 
@@ -70,7 +73,13 @@ def redacted(url: str | URL) -> str:
 
 
 def artefact_folder(url: str | URL) -> Path:
-    """``x.db`` keeps its artefacts in ``x-artefacts`` beside it; a server's are in ./crossbreed-artefacts."""
+    """``x.db`` keeps its artefacts in ``x-artefacts`` beside it; a server's are in ./crossbreed-artefacts.
+
+    The environment variable of ``ARTEFACTS`` names another folder: one that all hosts of a cluster see, say.
+    """
+    named = os.environ.get(ARTEFACTS)
+    if named:
+        return Path(named).expanduser().absolute()
     parsed = url if isinstance(url, URL) else parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         file = Path(str(parsed.database))

@@ -255,13 +255,43 @@ COSTS = {
     ),
 }
 SAMPLES, RUNGS = "tests/core/search/test_samplers.py", "tests/core/search/test_rungs.py"
+RECOVERY = "tests/core/search/test_driver_recovery.py"
+SURVIVAL = "tests/core/search/test_survival.py"
+DATABASE = "tests/storage/test_database.py"
 SEARCH = {
+    "O2": Fault(
+        "a reader stops a writer",
+        (
+            "tests/core/search/test_database_faults.py::test_32_processes_stream_through_one_driver_into_one_file_while_a_reader_polls",
+            "tests/storage/test_concurrency.py::test_a_polling_reader_neither_stops_writers_nor_sees_half_of_anything",
+            f"{DATABASE}::test_read_only_really_refuses_writes",
+        ),
+    ),
+    "O3": Fault(
+        "a database on a network disk is torn, or a lock file blocks for ever",
+        (f"{DATABASE}::test_a_network_file_system_is_refused_for_writing_with_the_alternative",),
+        "There is no journal file and no lock file: SQLite is refused there, PostgreSQL named instead.",
+    ),
+    "O4": Fault(
+        "runs of a dead worker stay running",
+        (
+            f"{SURVIVAL}::test_whatever_happens_to_workers_ends_in_a_record_and_the_search_goes_on",
+            "tests/storage/test_runs.py::test_an_expired_lease_is_queued_again_and_its_late_records_refused",
+        ),
+        "States and leases are ours; Optuna keeps none.",
+    ),
+    "O6": Fault(
+        "a preempted run counts as failed",
+        (f"{RECOVERY}::test_a_worker_taken_back_with_its_node_is_no_attempt",),
+    ),
     "O8": Fault("settings that mean the same look different"),
     "O12": Fault(
         "an infinite objective stands on the front",
         (
             "tests/core/search/test_front.py::test_nan_and_infinity_are_never_on_the_front_and_dominate_nobody",
             f"{SAMPLES}::test_proposals_survive_every_kind_of_past",
+            f"{RECOVERY}::test_a_record_that_no_front_could_hold_fails_its_run_alone",
+            f"{SURVIVAL}::test_numbers_that_no_front_could_hold_and_memory_that_is_not_there_end_a_run_of_their_own",
         ),
     ),
     "O13": Fault(
@@ -308,9 +338,36 @@ SEARCH = {
             "tests/core/search/test_growing.py::test_a_router_registered_later_joins_and_history_is_kept",
         ),
     ),
+}
+EXECUTORS = "tests/core/search/executors"
+WORKERS = {
+    "R1": Fault(
+        "a worker that was stopped still holds device memory",
+        (f"{EXECUTORS}/test_ray_worker.py::test_a_worker_is_ready_once_its_killed_predecessor_is_gone",),
+    ),
+    "R2": Fault(
+        "workers outlive the search",
+        (
+            "tests/core/search/test_search.py::test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker",
+        ),
+    ),
+    "R3": Fault(
+        "running out of memory looks like a crash, and is tried for ever",
+        (
+            f"{RECOVERY}::test_a_host_without_memory_is_tried_three_times_and_is_no_crash",
+            f"{SURVIVAL}::test_numbers_that_no_front_could_hold_and_memory_that_is_not_there_end_a_run_of_their_own",
+        ),
+    ),
+    "R5": Fault(
+        "a worker's share of the GPUs is rounded to nothing, or its GPU is not visible",
+        (
+            f"{EXECUTORS}/test_base.py::test_gpus_are_shared_without_rounding_to_zero",
+            f"{EXECUTORS}/test_ray_worker.py::test_a_worker_that_does_not_see_its_device_is_not_ready",
+        ),
+    ),
     "R7": Fault(
         "a resumed run sees other data",
-        ("tests/cli/test_reproduce.py::test_a_run_of_several_rungs_is_reproduced_bit_for_bit",),
+        ("tests/core/lab/test_trial.py::test_a_stopped_run_goes_on_to_exactly_the_same_losses",),
     ),
 }
 RECALL, BYTES = "tests/plugins/tasks/test_recall.py", "tests/plugins/tasks/test_text_bytes.py"
@@ -394,7 +451,8 @@ SECTIONS: dict[str, dict[str, Fault]] = {
     "Cache, state, decoding": STATE,
     "Initialisation and parameters": PARAMETERS,
     "Cost models and profiling": COSTS,
-    "Search and runs": SEARCH,
+    "Search, storage, trials": SEARCH,
+    "Workers": WORKERS,
     "Statistics": STATISTICS,
     "Plugins": PLUGINS,
     "Tasks and evaluation": TASKS,

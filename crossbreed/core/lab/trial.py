@@ -72,8 +72,17 @@ def run(job: Job, emit: Emit, stop: Stop) -> None:
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(job.threads)
+
+    def deliver(record: Record) -> None:
+        try:
+            emit(record)
+        except Exception as error:
+            raise _Undelivered(error) from error
+
     try:
-        emit(_finish(job, emit, stop))
+        emit(_finish(job, deliver, stop))
+    except _Undelivered as failed:
+        raise failed.error from failed
     except KeyboardInterrupt:
         emit(Finished("preempted", f"run {job.key} was interrupted; its last checkpoint is kept"))
         raise
@@ -114,6 +123,14 @@ def _sentence(error: BaseException) -> str:
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
     """``data`` as JSON gives it back, so that a record equals itself after the journey."""
     return dict(json.loads(json.dumps(data)))
+
+
+class _Undelivered(BaseException):
+    """``emit`` raised, which is no fault of the trial's: passed through it to whoever runs it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class _Preempted(Exception):

@@ -40,10 +40,13 @@ class Deadlines:
             if tokens > 0:
                 self._slowest = max(self._slowest, elapsed_s / tokens)
 
-    def seconds(self, flops_per_token: float) -> float:
-        """The time until the next step of a job that trains at so many FLOPs."""
+    def seconds(self, flops_per_token: float, *, started: bool = True) -> float:
+        """The time until the next step of a job that trains at so many FLOPs.
+
+        Before it has ``started`` a job imports plugins and builds its model, which no setting about rungs makes shorter.
+        """
         limit = self.setting.file.search.deadline_s
         if limit is not None:
-            return limit
+            return limit if started else max(limit, LEAST_S)
         per_token = self._slowest or flops_per_token / SLOWEST_FLOPS
         return LEAST_S + FACTOR * self.setting.file.train.tokens * per_token

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crossbreed.core.errors import DatabaseLost
 from crossbreed.core.genome import Architecture
 from crossbreed.core.search import agenda, taking_up, tuning
 from crossbreed.core.search.agenda import Course, Item
@@ -25,6 +26,7 @@ from crossbreed.core.search.intake import Intake
 from crossbreed.core.search.interrupts import orderly
 from crossbreed.core.search.jobs import Jobs
 from crossbreed.core.search.orders import Order, Orders
+from crossbreed.core.search.others import DRIVER, Others
 from crossbreed.core.search.progress import Activity, Progress
 from crossbreed.core.search.pruning import Pruner
 from crossbreed.core.search.stopping import Limits, Stopping
@@ -38,6 +40,8 @@ POLL_S = 0.25
 PROGRESS_S = 0.5
 AHEAD = 4
 """Candidates proposed ahead for each of several workers: a pause of all costs about half a run of each."""
+LOOK_S = 2.0
+"""How often a driver looks at what helpers hold."""
 
 End = Literal["done", "interrupted", "stopped", "out_of_time", "out_of_tokens"]
 
@@ -88,13 +92,22 @@ class Driver:
             Intake(repository, study_id, rungs, self.breeder),
             Spool(repository.artefacts / "spool" / setting.file.name),
             options.device,
-            Process.here().signature("driver"),
+            Process.here(),
+            DRIVER,
             self._show,
         )
         self._reference: dict[str, float] = {}
+        self.others = Others(repository, study_id)
+        self.interrupted = False
+        self._helped, self._ahead, self._looked_at = False, 0, 0.0
         self._profiling = False
         self._stopping = self._paused = self._ordered = False
         self._shown_at = 0.0
+
+    def interrupt(self) -> None:
+        """``request_stop`` by the user's wish."""
+        self.interrupted = True
+        self.request_stop()
 
     def request_stop(self) -> None:
         """Submit nothing more and let workers stop at their next step with a checkpoint. Safe in a signal handler."""
@@ -114,7 +127,8 @@ class Driver:
             self.jobs.resume()
 
     def run(self) -> End:
-        """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over.
+        """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over, and DatabaseLost when
+        the database does not answer: workers have stopped then, with what they report in the spool.
 
         Ctrl-C once is ``request_stop``; twice raises KeyboardInterrupt at once, with everything reported so far stored.
         """
@@ -123,12 +137,15 @@ class Driver:
         ) as hold:
             try:
                 with (
-                    orderly(self.request_stop, lambda: self._stopping),
+                    orderly(self.interrupt, lambda: self._stopping),
                     Orders(self.repository, self.study_id, self.obey),
                 ):
                     self._take_up()
                     self.jobs.start(self._start_executor)
                     return self._loop(hold)
+            except DatabaseLost:
+                self.jobs.drain()
+                raise
             finally:
                 self.jobs.shutdown()
 
@@ -146,6 +163,7 @@ class Driver:
 
     def _loop(self, hold: Hold) -> End:
         while True:
+            self._look_at_others()
             self._refresh()
             self._show()
             if self._stopping:
@@ -153,14 +171,27 @@ class Driver:
                     if hold.fault is not None:
                         raise hold.fault
                     return "stopped" if self._ordered else "interrupted"
-            elif self._paused:
-                if not self.jobs.running:
-                    time.sleep(POLL_S)
-            elif not self._fill() and not self.jobs.running:
+            # While the study is paused, what runs comes to its checkpoint and nothing else begins.
+            elif not self._paused and not self._fill() and not self._busy():
                 if self.stopping.halted is not None and self._work_left():
                     return "out_of_time" if self.stopping.halted == "max_hours" else "out_of_tokens"
                 return "done"
             self.jobs.work(POLL_S)
+
+    def _look_at_others(self, *, now: bool = False) -> bool:
+        """Whether helpers hold runs of the study; what dead ones held is queued again. Looks once in a while, or ``now``."""
+        if now or time.monotonic() - self._looked_at > LOOK_S:
+            self._looked_at = time.monotonic()
+            leases = [lease for _, lease in self.jobs.leases()]
+            self._helped = bool(self.others.take_back(leases))
+            self._ahead = self.others.slots()
+            if self._helped:
+                self.board.changed()
+        return self._helped
+
+    def _busy(self) -> bool:
+        """Whether anybody works on the study."""
+        return bool(self.jobs.running) or self._look_at_others(now=True)
 
     @property
     def ended_by(self) -> str | None:
@@ -202,7 +233,7 @@ class Driver:
             if to_time:
                 # A model is timed with the device to itself: nothing else runs, neither training nor another profile.
                 if not self.jobs.running:
-                    self.jobs.submit(to_time[0])
+                    self.jobs.submit(to_time[0], once=lambda: not self.others.work_here())
                 return True
             if self.stopping.halted is not None:
                 return False
@@ -217,11 +248,12 @@ class Driver:
                 if self.breeder.repeated > repeated:
                     # One more seed of some candidate.
                     self.board.changed()
-            elif self.jobs.running:
+            elif self._busy():
                 return True
             elif not self._close():
                 return False
             self._refresh()
+        self._propose_ahead()
         return True
 
     def _to_time(self, waiting: Sequence[Item], *, training: bool) -> list[Item]:
@@ -240,6 +272,22 @@ class Driver:
         elif idle or len(trained) >= self.search.profile_after:
             self._profiling = True
         return [*previews, *trained] if self._profiling else []
+
+    def _propose_ahead(self) -> None:
+        """Queue what helpers could begin now, beside what is proposed when a worker of our own is free."""
+        while self._ahead and not self._profiling and self.stopping.halted is None and self._may_propose():
+            waiting = [
+                i
+                for i in self._waiting()
+                if i.need == "preview" or (i.need == "train" and self.halving.may_train(i))
+            ]
+            if len(waiting) >= self._ahead:
+                return
+            self.breeder.add_next(
+                self.board.rows, self.board.candidates, self.board.objectives, self.halving.standings
+            )
+            self.board.changed()
+            self._refresh()
 
     def _waiting(self) -> list[Item]:
         """Runs that wait, without those given to a worker since the tables were read."""

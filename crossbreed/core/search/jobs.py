@@ -16,10 +16,15 @@ from crossbreed.core.search.dispatch import job_for
 from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool, Taken
 from crossbreed.core.search.hold import RUN_LEASE_S
 from crossbreed.core.search.intake import Intake, run_folder
+from crossbreed.core.search.others import TIMER
 from crossbreed.core.search.progress import Pace
 from crossbreed.core.search.study_setting import StudySetting
+from crossbreed.storage import Driver as Process
 from crossbreed.storage import Repository
 
+DRAIN_S = 30.0
+"""Longest wait for workers to stop by themselves while the database is away."""
+DRAIN_POLL_S = 0.25
 ENDINGS = {"lost": "lost", "out_of_memory": "out_of_memory"}
 """How a run ends whose workers went that way again and again."""
 
@@ -35,12 +40,13 @@ class _Active:
     flops_per_token: float
     begun: float = field(default_factory=time.monotonic)
     since: float | None = None
+    started: bool = False
     refused: bool = False
 
 
 @dataclass
 class Jobs:
-    """What one process has given to its executor for one study. ``worker`` is how its leases are signed."""
+    """What one process has given to its executor for one study. Its leases are signed by ``here`` as ``role``."""
 
     repository: Repository
     study_id: int
@@ -49,11 +55,14 @@ class Jobs:
     intake: Intake
     spool: Spool
     device: str
-    worker: str
+    here: Process
+    role: str
     on_record: Callable[[], None] = lambda: None
     pace: Pace = field(default_factory=Pace)
     executor: Executor | None = None
     _active: dict[str, _Active] = field(default_factory=dict)
+    _held_back: tuple[Job, Callable[[], bool]] | None = None
+    _stopping: bool = False
 
     def __post_init__(self) -> None:
         self._deadlines = Deadlines(self.setting)
@@ -63,11 +72,13 @@ class Jobs:
 
     def stop(self) -> None:
         """Let workers stop at their next step with a checkpoint. Safe in a signal handler."""
+        self._stopping = True
         if self.executor is not None:
             self.executor.stop()
 
     def resume(self) -> None:
         """Let workers take jobs again."""
+        self._stopping = False
         if self.executor is not None:
             self.executor.resume()
 
@@ -77,7 +88,7 @@ class Jobs:
 
     @property
     def running(self) -> int:
-        return self._started().running
+        return self._started().running + (self._held_back is not None)
 
     @property
     def slots(self) -> int:
@@ -98,14 +109,29 @@ class Jobs:
         """Run id and lease of every job."""
         return [(active.item.seed.run_id, lease) for lease, active in list(self._active.items())]
 
-    def submit(self, item: Item) -> bool:
-        """Lease a run and give it to the executor; False when somebody else was faster."""
+    def submit(
+        self,
+        item: Item,
+        *,
+        once: Callable[[], bool] | None = None,
+        unless: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Lease a run and give it to the executor; False when somebody else was faster.
+
+        Both conditions are asked with the lease in the tables, where others see it. ``once``: of a job that needs
+        its device alone; the executor gets it when that holds. ``unless``: if it holds the lease is given back, and False returned.
+        """
         run_id, executor = item.seed.run_id, self._started()
         executor.start()
-        lease = self.repository.lease_run(run_id, self.worker, seconds=RUN_LEASE_S)
+        signature = self.here.signature(self.role if once is None else TIMER)
+        lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
         # Somebody else's run now, or this executor's.
         self.board.changed(item.row.number)
         if lease is None:
+            return False
+        if unless is not None and unless():
+            self.repository.release_run(run_id, lease)
+            self.board.changed()
             return False
         folder = run_folder(self.setting.file.name, item.row.number, item.seed.seed)
         trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
@@ -113,13 +139,39 @@ class Jobs:
         job = job_for(item, trial, run, lease, place, self.setting, self.device)
         flops = float((trial.ledger or {}).get("training_flops_per_token") or 0.0)
         self._active[lease] = _Active(item, job, folder, flops)
-        executor.submit(job)
+        if once is None or once():
+            executor.submit(job)
+        else:
+            self._held_back = (job, once)
         return True
 
     def work(self, timeout: float) -> None:
         """Store what jobs report, and end those that are overdue; returns after the first reports or ``timeout`` seconds."""
-        self._started().work(self._receive, timeout)
+        if self._held_back is not None:
+            job, once = self._held_back
+            if self._stopping:
+                self._held_back = None
+                cause = f"run {job.key} was stopped before a worker had taken it"
+                self._receive(job.lease, Finished("preempted", cause))
+            elif once():
+                self._held_back = None
+                self._started().submit(job)
+        executor = self._started()
+        if executor.running:
+            executor.work(self._receive, timeout)
+        else:
+            # Nothing to wait for here: a helper's run, or the end of one.
+            time.sleep(timeout)
         self._end_overdue()
+
+    def drain(self) -> None:
+        """Let workers stop with a checkpoint while the database is away: what they report is in the spool."""
+        if self.executor is None:
+            return
+        self.stop()
+        deadline = time.monotonic() + DRAIN_S
+        while self.executor.running and time.monotonic() < deadline:
+            self.executor.work(lambda lease, report: None, DRAIN_POLL_S)
 
     def _started(self) -> Executor:
         if self.executor is None:
@@ -136,6 +188,7 @@ class Jobs:
         elif isinstance(report, Taken):
             active.since = time.monotonic()
         elif self._store(active, report):
+            active.started = True
             self._deadlines.heard(active.job, report, time.monotonic() - active.begun)
             if isinstance(report, Waiting):
                 active.since = None
@@ -189,7 +242,7 @@ class Jobs:
         for lease, active in list(self._active.items()):
             if active.since is None:
                 continue
-            allowed = self._deadlines.seconds(active.flops_per_token)
+            allowed = self._deadlines.seconds(active.flops_per_token, started=active.started)
             if now - active.since > allowed:
                 self._end(
                     lease,

@@ -17,7 +17,9 @@ from crossbreed.core.search.divergence import Divergence
 from crossbreed.core.search.driver import Driver, DriverOptions, End
 from crossbreed.core.search.executors.resources import Resources
 from crossbreed.core.search.genes import Genes
+from crossbreed.core.search.helper import Helper
 from crossbreed.core.search.membership import front_probabilities
+from crossbreed.core.search.patience import drive
 from crossbreed.core.search.progress import Progress
 from crossbreed.core.search.shortlist import front_candidates
 from crossbreed.core.search.study_file import StudyFile
@@ -68,6 +70,25 @@ class Study:
             raise
 
     @staticmethod
+    def join(url: str, file: StudyFile, registry: Registry) -> Study:
+        """The stored study of a file, to help the process that drives it; nothing about the study is changed.
+
+        Raises UnknownName when there is no such study, ConfigError and PluginError as ``start`` does.
+        """
+        repository = Repository.open(url, create=False)
+        try:
+            row = repository.open_study(file.name)
+            stored = StudyFile.read(row.spec, f"stored study {file.name!r}")
+            file.check_continues(stored)
+            _check_plugins(repository, row, registry)
+            setting = resolve(stored, registry)
+            check_data(repository, row, setting)
+            return Study(repository, row, setting)
+        except BaseException:
+            repository.close()
+            raise
+
+    @staticmethod
     def start(url: str, file: StudyFile, registry: Registry) -> Study:
         """Create the study of a file, or take it up where it was left. Plugin files in ``registry`` are stored with it.
 
@@ -106,6 +127,7 @@ class Study:
         address: str | None = None,
         resources: Resources | None = None,
         deterministic: bool = False,
+        join: bool = False,
         max_hours: float | None = None,
         max_trials: int | None = None,
         max_tokens: int | None = None,
@@ -116,7 +138,7 @@ class Study:
 
         ``max_hours``: of this session; ``max_trials``, ``max_tokens``: of the study, all sessions together.
         ``deterministic``: one worker, so that proposals see results in a fixed order. Ctrl-C stops in order, twice at
-        once. Raises StudyBusy when another driver holds the study.
+        once. Raises StudyBusy when another driver holds the study; ``join`` helps it instead (see ``Helper``).
         """
         if self.setting is None:
             raise ConfigError(
@@ -131,14 +153,11 @@ class Study:
             address=address,
             resources=resources,
         )
-        driver = Driver(
-            self.repository,
-            self.row.id,
-            self.setting,
-            place.starter(),
-            DriverOptions(place.device, max_hours, max_trials, max_tokens, tuple(named), on_progress),
-        )
-        end = driver.run()
+        options = DriverOptions(place.device, max_hours, max_trials, max_tokens, tuple(named), on_progress)
+        parts = (self.repository, self.row.id, self.setting, place.starter(), options)
+        if join:
+            return Outcome(Helper(*parts).run(), tuple(self.read_candidates()))
+        driver, end = drive(self.repository, lambda: Driver(*parts))
         candidates = tuple(self.read_candidates())
         if on_progress is not None:
             on_progress(driver.progress("finished" if end == "done" else "stopped"))

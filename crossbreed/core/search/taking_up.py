@@ -8,6 +8,7 @@ from crossbreed.core.genome import Architecture
 from crossbreed.core.search import agenda
 from crossbreed.core.search.executors.base import Spool
 from crossbreed.core.search.intake import Intake, run_folder
+from crossbreed.core.search.others import Others, is_a_helpers
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Repository
 
@@ -17,15 +18,16 @@ def settle(
 ) -> None:
     """Store what workers kept on disk, and queue what dead ones held. The driver's lease must be held."""
     held = {r.lease: r for r in repository.runs(study_id, agenda.HELD) if r.lease}
+    helpers = {r.lease for r in held.values() if is_a_helpers(r)}
     for lease in spool.leases():
         run = held.get(lease)
+        if lease in helpers:
+            continue
         if run is not None:
             folder = run_folder(setting.file.name, run.number, run.seed)
             intake.take_all(run.id, run.number, folder, lease, spool.read(lease))
         spool.discard(lease)
-    for run in repository.runs(study_id, agenda.HELD):
-        # The driver died, not the worker: however often that happens, it is no attempt of the run's.
-        repository.set_run_state(run.id, "queued")
+    Others(repository, study_id).take_back()
     _retire_old_versions(repository, study_id, setting)
 
 

@@ -15,6 +15,15 @@ def toys() -> Registry:
     return toy_registry()
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty database of each supported kind, with its artefacts in a folder of the test's own."""
+    if request.param == "postgresql":
+        monkeypatch.setenv("CROSSBREED_ARTEFACTS", str(tmp_path / "artefacts"))
+        return str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "study.db")
+
+
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return tmp_path / "study.db"

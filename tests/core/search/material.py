@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from crossbreed.core.lab.records import (
 )
 from crossbreed.core.search.candidates import Candidate, Objectives, read
 from crossbreed.core.search.driver import Driver, DriverOptions, End
-from crossbreed.core.search.executors.base import Deliver, Executor, Lost, Report, Spool
+from crossbreed.core.search.executors.base import Deliver, Executor, Lost, Report, Spool, Taken
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
 from crossbreed.storage import Repository
@@ -134,26 +135,36 @@ class Scripted:
         self.fail: Callable[[Job], Report | None] = lambda job: None
         self.started = self.stopped = self.ended = False
         self.before: Callable[[Job], None] = lambda job: None
+        self.hangs: Callable[[Job], bool] = lambda job: False
+        self.hanging: list[Job] = []
+        self.killed: list[str] = []
+        self.refused: list[tuple[str, str]] = []
 
     @property
     def running(self) -> int:
-        return len(self.waiting)
+        return len(self.waiting) + len(self.hanging)
 
     def start(self) -> None:
         self.started = True
 
     def submit(self, job: Job) -> None:
         assert self.started
-        assert len(self.waiting) < self.slots
+        assert self.running < self.slots
         self.waiting.append(job)
         self.log.append(job)
         self.together.append(list(self.waiting))
 
     def work(self, deliver: Deliver, timeout: float) -> None:
         if not self.waiting:
+            time.sleep(0.02)
             return
         job = self.waiting.pop(0)
         self.before(job)
+        if self.hangs(job):
+            self.hanging.append(job)
+            deliver(job.lease, Taken())
+            deliver(job.lease, Started({"device": "test"}))
+            return
         if self.stopped:
             deliver(job.lease, Finished("preempted", "asked to stop"))
             return
@@ -166,6 +177,13 @@ class Scripted:
                 deliver(job.lease, failed)
                 return
             deliver(job.lease, record)
+
+    def kill(self, lease: str) -> None:
+        self.killed.append(lease)
+        self.hanging = [job for job in self.hanging if job.lease != lease]
+
+    def refuse(self, lease: str, why: str) -> None:
+        self.refused.append((lease, why))
 
     def stop(self) -> None:
         self.stopped = True

@@ -212,3 +212,85 @@ def test_a_stolen_lease_ends_the_session(
     with pytest.raises(StudyBusy, match="taken over by another driver"):
         drive(database, setting(toys), executor)
     assert executor.stopped
+
+
+def test_a_host_without_memory_is_tried_three_times_and_is_no_crash(database: Path, toys: Registry) -> None:
+    executor = Scripted()
+    executor.fail = lambda job: (
+        Lost("OutOfMemoryError: 1 worker killed", "out_of_memory") if width_of(job) == 16 else None
+    )
+    end, repository, study = drive(database, setting(toys), executor)
+    row = by_number(repository, study)[2]
+    assert end == "done"
+    assert row.state == "out_of_memory"
+    assert row.cause == "OutOfMemoryError: 1 worker killed; 3 leases in a row were lost"
+    assert len([job for job in executor.log if width_of(job) == 16]) == 3
+
+
+def test_a_worker_taken_back_with_its_node_is_no_attempt(database: Path, toys: Registry) -> None:
+    executor, taken = Scripted(), Counter[str]()
+
+    def take_back(job: Job) -> Report | None:
+        taken[job.key] += 1
+        return Lost("its node was drained", "preempted") if taken[job.key] <= 5 else None
+
+    executor.fail = take_back
+    end, repository, study = drive(database, setting(toys), executor)
+    assert end == "done"
+    assert set(repository.run_states(study)) == {"done"}
+    assert {run.attempts for run in repository.runs(study)} == {0}
+
+
+def test_a_record_that_no_front_could_hold_fails_its_run_alone(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def result(job: Job) -> tuple[float, float]:
+        score, speed = material.by_width(job)
+        return score, float("inf") if width_of(job) == 16 else speed
+
+    executor = Scripted(result)
+    end, repository, study = drive(database, setting(toys), executor)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert rows[2].state == "failed"
+    assert str(rows[2].cause).startswith("non_finite: measurement prefill_tokens_per_s at 'own' has")
+    assert rows[1].state == "done"
+    # Its worker was ended: what it says after that is of nobody's run.
+    assert len(executor.killed) == 1
+
+
+def test_late_records_are_refused_with_a_sentence_and_change_nothing(database: Path, toys: Registry) -> None:
+    executor = Scripted(slots=1)
+
+    def take_away(job: Job) -> None:
+        if job.key == "tiny/1/0" and "train" in job.phases and not executor.refused:
+            with Repository.open(str(database)) as repository:
+                run = repository.run_by_key(job.key)
+                repository.set_run_state(run.id, "queued")
+                repository.lease_run(run.id, "helper elsewhere 7 1.00 boot", seconds=0.5)
+
+    executor.before = take_away
+    end, repository, study = drive(database, setting(toys), executor)
+    assert end == "done"
+    assert set(repository.run_states(study)) == {"done"}
+    ((_, why),) = executor.refused
+    assert why.startswith("Records of run tiny/1/0 under lease ")
+    assert "is held by helper elsewhere 7 1.00 boot now" in why
+    (event,) = repository.events_of(study, "record_refused")
+    assert event.payload["cause"] == why
+    # The holder of the new lease never answered, so the run came back and was done once more.
+    assert len([j for j in executor.log if j.key == "tiny/1/0" and "train" in j.phases]) == 2
+
+
+def test_a_job_that_comes_no_further_is_ended(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = Scripted()
+    executor.hangs = lambda job: width_of(job) == 16
+    end, repository, study = drive(database, setting(toys, search={"deadline_s": 0.3}), executor)
+    rows = by_number(repository, study)
+    assert end == "done"
+    assert rows[2].state == "failed"
+    assert str(rows[2].cause).startswith("deadline: nothing was finished for 0 s")
+    assert rows[1].state == "done"
+    assert len(executor.killed) == 1

@@ -251,4 +251,6 @@ def _sentence(error: BaseException) -> str:
     cause = error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     ends = [line for line in lines[1:] if LOW_ON_MEMORY in line or ("node" in line and "died" in line)]
-    return f"{type(cause).__name__}: {' '.join([*lines[:1], *ends[:1]]) or 'no message'}"
+    words = " ".join([*lines[:1], *ends[:1]]) or "no message"
+    # Ray goes on with what might have been the reason, and how it would be configured.
+    return f"{type(cause).__name__}: {words.partition(' Some common causes')[0]}"

@@ -1,0 +1,111 @@
+"""Everything that can happen to a worker, really done to Ray workers in one search: each run ends as it must, the others go on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossbreed.core.host import Host, PluginFile, Registry
+from crossbreed.core.search.breeding import Breeder
+from crossbreed.core.search.study import Study
+from crossbreed.core.search.study_file import StudyFile
+from crossbreed.storage import Repository
+from tests.core.search.material import study_data
+
+MISHAPS = Path(__file__).with_name("mishaps.py")
+
+
+def registry() -> Registry:
+    return Host.load([PluginFile.read(MISHAPS)], third_party=False)
+
+
+def study_of(folder: Path, hows: tuple[str, ...], **changes: Any) -> StudyFile:
+    """A study with one candidate for each mishap, and nothing else beside its reference."""
+    folder.mkdir(exist_ok=True)
+    params = {"hows": hows, "folder": str(folder), "seconds": changes.pop("seconds", 0.0)}
+    search = {"trials": len(hows), "seeds": 1, "forced_rates": [], **changes.pop("search", {})}
+    data = study_data(
+        space={"name": "mishaps", "params": params},
+        search=search,
+        **changes,
+    )
+    data["task"] = {**data["task"], "name": "tale"}
+    # So large that the candidate whose checkpoint does not fit is within the budget.
+    data["budget"]["reference"]["stages"][0]["blocks"][0]["sublayers"][1]["params"]["hidden"] = 4000
+    return StudyFile.read(data)
+
+
+def by_family(repository: Repository, study: int) -> dict[str, Any]:
+    """State and cause of each candidate's first run, by what happens to it."""
+    families = {t.number: t.family for t in repository.trials(study)}
+    return {families[r.number]: r for r in repository.runs(study) if r.seed == 0}
+
+
+def check_artefacts(repository: Repository, study: int, name: str = "tiny") -> int:
+    """Every checkpoint in the tables is there and whole, nothing half-written lies beside it, and no record waits.
+
+    Returns how many there are.
+    """
+    details = [repository.trial_detail(study, t.number) for t in repository.trials(study)]
+    stored = [artefact for detail in details for run in detail.runs for artefact in run.artefacts]
+    for artefact in stored:
+        data = (repository.artefacts / artefact.path).read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (artefact.sha256, artefact.bytes)
+    on_disk = [p for p in (repository.artefacts / name).rglob("*") if p.is_file()]
+    assert [p for p in on_disk if p.name.startswith(".")] == []
+    assert list((repository.artefacts / "spool").rglob("*.jsonl")) == []
+    return len(stored)
+
+
+@pytest.mark.timeout(400)
+def test_whatever_happens_to_workers_ends_in_a_record_and_the_search_goes_on(tmp_path: Path) -> None:
+    hows = ("die_once", "hang", "disk", "")
+    # Long enough for what is healthy on a busy machine.
+    file = study_of(tmp_path / "marks", hows, search={"deadline_s": 20})
+    with Study.start(str(tmp_path / "study.db"), file, registry()) as study:
+        outcome = study.run(executor="ray", workers=2, device="cpu")
+        assert outcome.end == "done"
+        repository, key = study.repository, study.row.id
+        assert [t.number for t in repository.trials(key)] == list(range(1 + len(hows)))
+        runs = by_family(repository, key)
+        assert Counter(t.state for t in repository.trials(key)) == {"done": 3, "failed": 2}, runs
+        for family in ("die_once", "good"):
+            assert runs[family].state == "done"
+        assert runs["hang"].cause.startswith("deadline: nothing was finished for 20 s")
+        assert runs["disk"].cause.startswith("disk: checkpoint ")
+        assert "nor 2 times more" in runs["disk"].cause
+        lost = Counter(e.payload["trial"] for e in repository.events(key) if e.kind == "worker_lost")
+        assert lost == {runs["die_once"].number: 1}
+        # One checkpoint for each run that was trained to its end.
+        assert check_artefacts(repository, key) == repository.run_states(key)["done"]
+        table = study.candidates()
+        assert set(table[table["on_front"]]["state"]) == {"done"}
+
+
+def test_numbers_that_no_front_could_hold_and_memory_that_is_not_there_end_a_run_of_their_own(
+    tmp_path: Path,
+) -> None:
+    hows = ("nan", "allocator", "", "infinite")
+    with Study.start(str(tmp_path / "study.db"), study_of(tmp_path / "marks", hows), registry()) as study:
+        assert study.run(executor="inline", device="cpu").end == "done"
+        runs = by_family(study.repository, study.row.id)
+        assert runs["nan"].state == "diverged"
+        assert "at step 3 of 16" in runs["nan"].cause
+        assert runs["allocator"].state == "out_of_memory"
+        assert runs["infinite"].state == "failed"
+        assert runs["infinite"].cause.startswith("non_finite: accuracy at 'own' is inf")
+        assert runs["good"].state == "done"
+        # What failed teaches a sampler nothing: its candidates have no values, not bad ones.
+        breeder = Breeder(study.repository, study.row.id, study.setting)
+        past = breeder.history(study.read_candidates(), study.objectives)
+        told = {p.draws["how"]: p.values for p in past if p.draws}
+        assert {how for how, values in told.items() if values is not None} == {""}
+        assert set(told) == set(hows)
+        assert (
+            check_artefacts(study.repository, study.row.id)
+            == study.repository.run_states(study.row.id)["done"]
+        )
