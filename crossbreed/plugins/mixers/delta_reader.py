@@ -27,7 +27,8 @@ CHUNK = 32
 
 
 class DeltaReader(Reader, nn.Module):
-    """Decay and write strength per head from x: log a = -exp(A_log) softplus(x W_a + dt_bias), b = sigmoid(x W_b).
+    """Decay and write strength per head from x: log a = -exp(A_log) softplus(x W_a + dt_bias), b = sigmoid(x W_b),
+    twice that with negative eigenvalues (Grazzi et al., 2024).
 
     Queries are scaled by 1/sqrt(K). The state is fp32 at least.
     """
@@ -58,7 +59,7 @@ class DeltaReader(Reader, nn.Module):
         wide = torch.promote_types(v_BTHV.dtype, torch.float32)
         a_BTH, b_BTH = self.ab_proj(x_BTD).to(wide).chunk(2, -1)
         log_decay_BTH = F.softplus(a_BTH + self.dt_bias.to(wide)) * -self.A_log.to(wide).exp()
-        beta_BTH = b_BTH.sigmoid()
+        beta_BTH = b_BTH.sigmoid() * (2.0 if self.config.negative_eigenvalues else 1.0)
         trace_BT = traced(self.config, read_BT)
         log_decay_BTH, beta_BTH = masked(log_decay_BTH, trace_BT), masked(beta_BTH, trace_BT)
         old_BHKV, reset_BT = starts(context, None if state is None else state["S"])

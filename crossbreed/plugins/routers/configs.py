@@ -16,6 +16,9 @@ from crossbreed.core.errors import ConfigError
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Choice = Annotated[int, Field(ge=0)]
+LONGEST_RUN = 64
+"""Segments over which exact shares may be spread."""
+
 Choices = Literal["same"] | Choice | tuple[tuple[Choice, Choice], ...]
 
 
@@ -111,12 +114,15 @@ class EntropyGateConfig(ThresholdConfig):
     first_choice: at mode, the choice of a document's first segment, when no output has been seen. 1, the expensive
                   reader: guessing wrong costs some time there, while guessing 0 would cost accuracy.
     train_rate:   at mode, the share of segments that read with choice 1 in training; None: the nominal evaluation share.
+    ranks:        ``local``: each rank of a data-parallel run commits its own statistics, as the released code does.
+                  ``mean``: every rank commits the mean over the ranks (amor.md section 10, point 5).
     """
 
     momentum: Share = 0.95
     warm_start: bool = True
     first_choice: int = Field(default=1, ge=0, le=1)
     train_rate: Share | None = None
+    ranks: Literal["local", "mean"] = later("local")
 
     def training_shares(self) -> tuple[float, float]:
         """Odds of the choices at mode in training."""
@@ -142,11 +148,26 @@ class SegmentRandomConfig(RouterConfig):
                  probability of every choice.
     draws:       ``per_sequence``: every row has its own map. ``per_batch``: all rows of a step share one, as kernels that
                  take one mode at a time need. The paper does not say; rows apart see more maps for the same tokens.
+    balance:     ``independent`` odds for each segment, which the paper's own (3/4)^16 implies. ``exact``: of each run of
+                 segments that can hold the shares exactly, as 4 can hold 3 to 1, every choice gets exactly its own, in drawn
+                 order; a document's last run may be cut short. Shares need a common denominator of at most 64.
     """
 
     segment: Annotated[int, Field(ge=1)] | Literal["sequence"] = 128
     probability: float | tuple[float, ...] = 0.25
     draws: Literal["per_sequence", "per_batch"] = "per_sequence"
+    balance: Literal["independent", "exact"] = later("independent")
+
+    def counts(self, shares: tuple[float, ...]) -> tuple[int, ...]:
+        """Segments of each choice in the shortest run that holds ``shares`` exactly. Raises ConfigError where none does."""
+        for run in range(1, LONGEST_RUN + 1):
+            counts = [share * run for share in shares]
+            if all(math.isclose(count, round(count), abs_tol=1e-9) for count in counts):
+                return tuple(round(count) for count in counts)
+        raise ConfigError(
+            f"router 'segment_random' has balance 'exact' and shares {list(shares)}, which no run of up to {LONGEST_RUN} "
+            "segments holds exactly; choose shares such as 0.25, or balance 'independent'."
+        )
 
     @field_validator("probability")
     @classmethod

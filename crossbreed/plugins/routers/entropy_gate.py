@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from crossbreed.core.contracts.capabilities import SiteKind
@@ -86,10 +87,13 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
             / seen.sum().clamp_min(1)
             for name in ("median", "std")
         }
-        mu, sigma = self.updated({**mean, "count": seen.sum()})
+        count = seen.sum()
+        if self.config.ranks == "mean":
+            mean, count = over_ranks(mean, count)
+        mu, sigma = self.updated({**mean, "count": count})
         self.mu.copy_(mu)
         self.sigma.copy_(sigma)
-        self.steps.add_(seen.any())
+        self.steps.add_(count > 0)
         if self._commits % LOOK_EVERY == 0 and not self._warned:
             self._warn_when_shut()
         self._commits += 1
@@ -194,6 +198,16 @@ def summary(h: Tensor, counted: Tensor) -> dict[str, Tensor]:
     mean = h.where(counted, 0.0).sum() / count.clamp_min(1)
     square = (h - mean).square().where(counted, 0.0).sum()
     return {"median": median, "std": (square / (count - 1).clamp_min(1)).sqrt(), "count": count}
+
+
+def over_ranks(mean: dict[str, Tensor], count: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """The mean over the ranks that counted something, and how many did; without a process group this rank is all there is."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return mean, count
+    seen = (count > 0).to(torch.float64)
+    total = torch.stack([*(seen * value.to(torch.float64) for value in mean.values()), seen])
+    dist.all_reduce(total)
+    return {name: total[i] / total[-1].clamp_min(1) for i, name in enumerate(mean)}, total[-1]
 
 
 def _per_run(run_BT: Tensor, x_BT: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
+from crossbreed.core.errors import ConfigError
 from crossbreed.plugins.routers.base import BuiltinRouter
 from crossbreed.plugins.routers.configs import SegmentRandomConfig
 
@@ -19,6 +20,12 @@ class SegmentRandom(BuiltinRouter[SegmentRandomConfig]):
 
     def __init__(self, config: SegmentRandomConfig, build: RouterBuild) -> None:
         super().__init__(config, build, None if config.segment == "sequence" else config.segment)
+        self.counts = config.counts(self.nominal) if config.balance == "exact" else None
+        if self.counts is not None and self.segment is None:
+            raise ConfigError(
+                "router 'segment_random' draws once for a whole sequence, so its balance cannot be 'exact'; give segment a "
+                "number of tokens."
+            )
 
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None
@@ -26,4 +33,20 @@ class SegmentRandom(BuiltinRouter[SegmentRandomConfig]):
         if self.config.draws == "per_batch":
             # Nothing that tells rows apart enters the hash.
             context = context.at(row_id_B=torch.zeros_like(context.row_id_B), document_BT=None)
+        if self.counts is not None and self.segment is not None:
+            return Decision(self._shuffled(context, self.segment, self.counts)), state
         return Decision(self.draw(context, self.segment, self.nominal)), state
+
+    def _shuffled(self, context: Context, segment: int, counts: tuple[int, ...]) -> Tensor:
+        """choice_BT with exactly ``counts`` of each choice in every whole run of segments: the segment of rank r among its
+        run's hashes takes the choice of slot r.
+        """
+        run = sum(counts)
+        number_BT = context.positions_BT // segment
+        first_BT = number_BT - number_BT % run
+        own_BT = context.uniform(context.site, number_BT)
+        rank_BT = torch.zeros_like(number_BT)
+        for i in range(run):
+            rank_BT += context.uniform(context.site, first_BT + i) < own_BT
+        edges = torch.tensor(counts, device=rank_BT.device).cumsum(0)[:-1]
+        return (rank_BT[..., None] >= edges).sum(-1)

@@ -180,6 +180,27 @@ def test_keys_that_are_never_among_the_strongest_learn_nothing() -> None:
     assert x.grad[0, -1].abs().sum() > 0
 
 
+def test_negative_eigenvalues_turn_what_was_written_before() -> None:
+    """Writing one key again and again with b near 2 and no decay: what is read back swings about the values written."""
+    settings = {"heads": 1, "key_size": 4, "value_size": 4, "gate": False, "norm": "none", "short_conv": None}
+    read = []
+    for negative in (False, True):
+        mixer = build("gated_deltanet", {**settings, "negative_eigenvalues": negative})
+        reader = mixer.readers[0]
+        with torch.no_grad():
+            reader.ab_proj.weight.zero_()
+            reader.A_log.fill_(-40.0)
+        k = torch.zeros(1, 5, 1, 4, dtype=torch.float64)
+        k[..., 0] = 1.0
+        v = torch.ones(1, 5, 1, 4, dtype=torch.float64)
+        with torch.no_grad():
+            o, _ = reader(k, k, v, random_input(1, 5), context(1, 5), None)
+        read.append((o[0, :, 0, 0] * 2.0).tolist())
+    # sigmoid(0) = 1/2: half of what is missing is written. Twice that is the whole, and is not exceeded.
+    assert read[0] == pytest.approx([0.5, 0.75, 0.875, 0.9375, 0.96875])
+    assert read[1] == pytest.approx([1.0] * 5)
+
+
 def test_keys_from_embeddings_outside_a_model_are_refused() -> None:
     mixer = build("attention", {"heads": 1, "head_size": 6, "kv_from": "embeddings"})
     with pytest.raises(ConfigError, match="kv_from 'embeddings', but this pass has none"):

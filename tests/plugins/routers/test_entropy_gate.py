@@ -6,9 +6,12 @@ import math
 import warnings
 from copy import deepcopy
 from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.contracts.router import RouterBuild
@@ -35,6 +38,43 @@ def noise(*shape, seed=0):
 
 def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def commit_as_a_rank(rank: int, store: str, ranks: str, answers: SimpleQueue) -> None:
+    """One of three ranks of a data-parallel run; the last one counted nothing."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=3)
+    r = router(**PUBLISHED, ranks=ranks).double()
+    mask_BT = torch.full((2, 5), rank < 2)
+    c = context(2, 5, phase="train", loss_mask_BT=mask_BT)
+    r.after_step([r(entropies(noise(2, 5, seed=rank)), c, None)[0].statistics])
+    answers.put((rank, r.mu.item(), r.sigma.item()))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("ranks", ["local", "mean"])
+def test_ranks_commit_their_own_statistics_or_the_mean_of_those_that_counted(tmp_path, ranks):
+    spawn = get_context("spawn")
+    answers = spawn.SimpleQueue()
+    arguments = (str(tmp_path / "store"), ranks, answers)
+    processes = [spawn.Process(target=commit_as_a_rank, args=(rank, *arguments)) for rank in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    found = {rank: values for rank, *values in (answers.get() for _ in processes)}
+    seen = [[noise(2, 5, seed=s).flatten().median().item(), noise(2, 5, seed=s).std().item()] for s in (0, 1)]
+    start = (0.3, 0.1)
+    if ranks == "mean":
+        wanted = [0.99 * a + 0.01 * (x + y) / 2 for a, x, y in zip(start, *seen, strict=True)]
+        assert all(values == pytest.approx(wanted, abs=1e-7) for values in found.values())
+    else:
+        for rank, own in enumerate(seen):
+            assert found[rank] == pytest.approx(
+                [0.99 * a + 0.01 * x for a, x in zip(start, own, strict=True)], abs=1e-7
+            )
+        assert found[2] == pytest.approx(start)
 
 
 class TestGate:

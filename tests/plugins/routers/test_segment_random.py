@@ -97,6 +97,40 @@ def test_the_realised_shares_are_those_asked_for(shares):
         assert share > 0 or count == 0
 
 
+@pytest.mark.parametrize("shares", [(0.75, 0.25), (0.5, 0.25, 0.25), (1.0, 0.0), (2 / 3, 1 / 3)])
+def test_exact_shares_hold_in_every_run_of_segments_in_drawn_order(shares):
+    r = router(choices=len(shares), segment=3, probability=shares, balance="exact")
+    run = {2: 3 if shares[0] == 2 / 3 else 4, 3: 4}[len(shares)] if max(shares) < 1 else 1
+    choice_BT = choose(r, context(200, 3 * run * 4))
+    segments_BRN = choice_BT[:, ::3].unflatten(1, (4, run))
+    assert torch.equal(choice_BT, choice_BT[:, ::3].repeat_interleave(3, 1))
+    for choice, share in enumerate(shares):
+        assert ((segments_BRN == choice).sum(-1) == round(share * run)).all()
+        # Every place is as likely as any other: 4 standard errors of 800 draws.
+        found = (segments_BRN == choice).double().mean((0, 1))
+        assert (found - share).abs().max() < 4 * 0.5 / 800**0.5
+
+
+@pytest.mark.parametrize("cut", [1, 7, 12, 20])
+def test_exact_shares_draw_one_map_for_any_split(cut):
+    r = router(segment=3, probability=0.25, balance="exact")
+    whole = choose(r, context(5, 31))
+    halves = [choose(r, context(5, cut)), choose(r, context(5, 31 - cut, start=cut))]
+    assert torch.equal(torch.cat(halves, dim=1), whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"segment": 4, "probability": 0.2468013}, "no run of up to 64 segments holds exactly"),
+        ({"segment": "sequence", "probability": 0.25}, "draws once for a whole sequence"),
+    ],
+)
+def test_shares_that_cannot_be_exact_are_refused(settings, rule):
+    with pytest.raises(ConfigError, match=rule):
+        router(**settings, balance="exact")
+
+
 def test_tokens_do_not_matter():
     r, c = router(segment=4, probability=0.5), context(3, 16)
     a = r(torch.randn(3, 16, 2), c, None)[0].choice_BT

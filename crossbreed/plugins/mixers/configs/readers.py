@@ -83,3 +83,8 @@ class DeltaSettings(DecaySettings):
         default=True,
         description="L2-normalise queries and keys of this reader; the delta rule is unstable without.",
     )
+    negative_eigenvalues: bool = later(
+        False,
+        description="Write with b = 2 sigmoid instead of sigmoid, so that a step's matrix has eigenvalues down to -1; off, as "
+        "Oryx's source and fla have it where nothing is said.",
+    )
