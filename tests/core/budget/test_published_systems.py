@@ -66,7 +66,7 @@ def test_what_a_distilled_router_saves_is_not_saved_in_training(
     """It is fitted to gates that were trained with their probes: FLOPs of training are the native model's."""
     sizes, at = amor.SCALES[scale], Shape(1, PLACE["tokens"], PLACE["dtype"])
     native, distilled, bare = (
-        costs.estimate(fill(amor.amor(sizes, backbone, gate=gate), registry), at)
+        costs.estimate(registry.canonical(amor.amor(sizes, backbone, gate=gate)), at)
         for gate in (amor.GATE, DISTILLED, None)
     )
     probes = rivals.BLOCKS * 2 * sizes.d_model * sizes.vocab
