@@ -183,7 +183,9 @@ class Driver:
         if now or time.monotonic() - self._looked_at > LOOK_S:
             self._looked_at = time.monotonic()
             leases = [lease for _, lease in self.jobs.leases()]
-            self._helped = bool(self.others.take_back(leases))
+            living, taken = self.others.take_back(leases)
+            # What was taken back waits again, so that a look that finds any is no end of the search.
+            self._helped = bool(living or taken)
             self._ahead = self.others.slots()
             if self._helped:
                 self.board.changed()

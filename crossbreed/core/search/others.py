@@ -26,25 +26,26 @@ class Others:
     study_id: int
     here: Process = field(default_factory=Process.here)
 
-    def take_back(self, mine: Collection[str] = ()) -> list[RunRow]:
-        """Queue again what nobody will finish, and return what living helpers hold. For the driver alone.
+    def take_back(self, mine: Collection[str] = ()) -> tuple[list[RunRow], list[RunRow]]:
+        """Queue again what nobody will finish: what living helpers hold, and what was taken back. For the driver alone.
 
         ``mine``: leases of this driver's own jobs. Of the others a run is nobody's unless a helper holds it that is not known
         to be dead and whose lease has not expired. It is no attempt of the run's.
         """
-        living = []
+        living, taken = [], []
         for run in self.repository.runs(self.study_id, agenda.HELD):
             if is_a_helpers(run):
                 living.append(run)
             elif run.lease not in mine:
                 self.repository.set_run_state(run.id, "queued")
+                taken.append(run)
                 payload = {
                     "trial": run.number,
                     "seed": run.seed,
                     "cause": f"its holder is gone: {run.worker}",
                 }
                 self.repository.add_event(self.study_id, "taken_back", payload)
-        return living
+        return living, taken
 
     def slots(self) -> int:
         """Runs that helpers can work on at once, those of the dead left out where we can tell."""
