@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossbreed.cli.front import candidates_of
-from crossbreed.cli.fronts import HEADINGS, number
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json, table
 
@@ -81,6 +80,8 @@ def comparisons_data(compared: Iterable[Comparison]) -> list[dict[str, Any]]:
 
 def comparison_table(compared: Sequence[Comparison], title: str) -> Table:
     """One line a pair and objective."""
+    from crossbreed.cli.fronts import HEADINGS
+
     made = table(
         title,
         [
@@ -142,6 +143,8 @@ def _print_genes(name: str, found: Genes) -> None:
 
 
 def _gene_table(effects: Iterable[Effect], title: str) -> Table:
+    from crossbreed.cli.fronts import HEADINGS
+
     made = table(
         title,
         ["gene", "before", "after", "objective", ("pairs", "right"), ("difference", "right"), ("p", "right")],
@@ -156,6 +159,8 @@ def _gene_table(effects: Iterable[Effect], title: str) -> Table:
 
 def difference_words(test: Paired) -> str:
     """A signed mean difference with its interval: ``+0.012 (+0.003 to +0.021)``."""
+    from crossbreed.cli.fronts import number
+
     interval = test.interval
     if interval is None:
         return number(test.mean, signed=True)

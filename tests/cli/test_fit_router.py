@@ -142,7 +142,7 @@ def test_the_table_says_what_is_measured_and_a_second_fit_replaces_the_first(
         assert words in result.out
     with Repository.open(str(trained), read_only=True) as repository:
         row = repository.run_by_key(key)
-        (detail,) = repository.trial_detail(row.study_id, row.number).runs
+        detail = next(d for d in repository.trial_detail(row.study_id, row.number).runs if d.run.id == row.id)
     point = detail.points["fitted:distilled"]
     assert detail.run.state == "done"
     assert point.settings["sites"][0]["mse"] > 0
@@ -172,7 +172,9 @@ def test_analytics_look_at_the_fitted_routers_and_anew_after_another_fit(
         assert found["agreement"]["flips"] == 0
         with Repository.open(str(trained), read_only=True) as repository:
             row = repository.run_by_key(key)
-            (detail,) = repository.trial_detail(row.study_id, row.number).runs
+            detail = next(
+                d for d in repository.trial_detail(row.study_id, row.number).runs if d.run.id == row.id
+            )
             kinds = repository.analytics(row.id, "fitted:distilled")
         assert found["realised"] == detail.points["fitted:distilled"].rates
         assert kinds["decisions"].payload == found["decisions"]

@@ -144,7 +144,7 @@ def test_without_its_checkpoint_a_run_shows_what_is_stored_and_says_what_is_miss
     [
         (["routed/0"], "run 'routed/0' breaks the rule: study/number/seed"),
         (["rooted/0/0"], "unknown study 'rooted'; did you mean 'routed'?"),
-        (["routed/0/7"], "unknown run 'routed/0/7'; did you mean 'routed/0/0'?"),
+        (["routed/0/7"], "unknown run 'routed/0/7'; did you mean 'routed/0/1'?"),
         (["routed/0/0", "--point", "free"], "unknown operating point 'free'"),
         (["routed/0/0", "--point", "forced:2"], "unknown operating point 'forced:2'"),
         (

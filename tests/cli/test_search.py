@@ -172,7 +172,8 @@ def test_a_study_that_is_running_elsewhere_is_refused(cli: Cli, tmp_path: Path, 
     assert result.code == 2
     assert f"is being driven by process {other.pid} on this host" in result.err
     assert result.out == ""
-    assert [s["driver"] for s in listed if s["name"] == "tiny"] == [{"host": here.host, "pid": other.pid}]
+    (driver,) = [s["driver"] for s in listed if s["name"] == "tiny"]
+    assert driver == {"host": here.host, "pid": other.pid, "paused": False}
 
 
 def test_a_study_needs_its_plugin_files_again(cli: Cli, tmp_path: Path, router_file: Path) -> None:

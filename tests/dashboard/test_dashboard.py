@@ -77,7 +77,7 @@ def test_a_study_is_chosen_and_a_clicked_marker_shows_what_is_stored(
     with browser.open() as page:
         visit(page, server.url())
         expect(page.get_by_role("heading", name=STUDY)).to_be_visible()
-        expect(page.get_by_text(f"runs: {14} done, 1 failed, 1 off budget")).to_be_visible()
+        expect(page.get_by_text("runs: 18 done, 1 failed, 1 off budget")).to_be_visible()
         page.get_by_role("link", name="Its front").click()
         expect(page.get_by_text("Click a marker to see its candidate.")).to_be_visible()
         for number in (1, 4, 0):

@@ -169,10 +169,11 @@ def test_pruning_a_queued_run_is_legal(repository: Repository) -> None:
     assert repository.trial(run.study_id, 0).cause == "beaten"
 
 
-def test_nothing_follows_an_end_but_a_lost_run_by_hand() -> None:
+def test_nothing_follows_an_end_but_a_lost_run_by_hand_and_a_pruned_one_whose_better_fell() -> None:
     assert {old: following(old) for old in ENDED} == {
         **{old: frozenset() for old in ENDED},
         "lost": frozenset({"queued"}),
+        "pruned": frozenset({"queued"}),
     }
 
 

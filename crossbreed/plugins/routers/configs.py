@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.schedule import Schedule
@@ -158,17 +158,6 @@ class SegmentRandomConfig(RouterConfig):
     draws: Literal["per_sequence", "per_batch"] = "per_sequence"
     balance: Literal["independent", "exact"] = later("independent")
 
-    def counts(self, shares: tuple[float, ...]) -> tuple[int, ...]:
-        """Segments of each choice in the shortest run that holds ``shares`` exactly. Raises ConfigError where none does."""
-        for run in range(1, LONGEST_RUN + 1):
-            counts = [share * run for share in shares]
-            if all(math.isclose(count, round(count), abs_tol=1e-9) for count in counts):
-                return tuple(round(count) for count in counts)
-        raise ConfigError(
-            f"router 'segment_random' has balance 'exact' and shares {list(shares)}, which no run of up to {LONGEST_RUN} "
-            "segments holds exactly; choose shares such as 0.25, or balance 'independent'."
-        )
-
     @field_validator("probability")
     @classmethod
     def _is_a_distribution(cls, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
@@ -179,12 +168,37 @@ class SegmentRandomConfig(RouterConfig):
             raise ValueError(f"probabilities of all choices must sum to 1, they sum to {math.fsum(value):g}")
         return value
 
-    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+    @model_validator(mode="after")
+    def _exact_shares_have_segments_to_hold_them(self) -> SegmentRandomConfig:
+        if self.balance == "exact" and self.segment == "sequence":
+            raise ValueError(
+                "segment 'sequence' draws once for a whole sequence, so balance cannot be 'exact'; give segment a number of tokens"
+            )
+        if self.balance == "exact":
+            self.counts()
+        return self
+
+    def counts(self) -> tuple[int, ...]:
+        """Segments of each choice in the shortest run that holds the shares exactly. Raises ValueError where none does."""
+        shares = self._shares()
+        for run in range(1, LONGEST_RUN + 1):
+            counts = [share * run for share in shares]
+            if all(math.isclose(count, round(count), abs_tol=1e-9) for count in counts):
+                return tuple(round(count) for count in counts)
+        raise ValueError(
+            f"balance 'exact' needs shares that a run of at most {LONGEST_RUN} segments holds exactly, such as 0.25; got "
+            f"{list(shares)}"
+        )
+
+    def _shares(self) -> tuple[float, ...]:
         p = self.probability
-        shares = p if isinstance(p, tuple) else (1.0 - p, p)
+        return p if isinstance(p, tuple) else (1.0 - p, p)
+
+    def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
+        shares = self._shares()
         if len(shares) != choices:
             raise ConfigError(
-                f"router 'segment_random' has probability {p} for {len(shares)} choices, "
+                f"router 'segment_random' has probability {self.probability} for {len(shares)} choices, "
                 f"but the site has {choices}; list one probability per choice."
             )
         return shares

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
-from crossbreed.core.errors import ConfigError
 from crossbreed.plugins.routers.base import BuiltinRouter
 from crossbreed.plugins.routers.configs import SegmentRandomConfig
 
@@ -20,12 +19,7 @@ class SegmentRandom(BuiltinRouter[SegmentRandomConfig]):
 
     def __init__(self, config: SegmentRandomConfig, build: RouterBuild) -> None:
         super().__init__(config, build, None if config.segment == "sequence" else config.segment)
-        self.counts = config.counts(self.nominal) if config.balance == "exact" else None
-        if self.counts is not None and self.segment is None:
-            raise ConfigError(
-                "router 'segment_random' draws once for a whole sequence, so its balance cannot be 'exact'; give segment a "
-                "number of tokens."
-            )
+        self.counts = config.counts() if config.balance == "exact" else None
 
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None

@@ -122,12 +122,12 @@ def test_exact_shares_draw_one_map_for_any_split(cut):
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
-        ({"segment": 4, "probability": 0.2468013}, "no run of up to 64 segments holds exactly"),
+        ({"segment": 4, "probability": 0.2468013}, "shares that a run of at most 64 segments holds exactly"),
         ({"segment": "sequence", "probability": 0.25}, "draws once for a whole sequence"),
     ],
 )
 def test_shares_that_cannot_be_exact_are_refused(settings, rule):
-    with pytest.raises(ConfigError, match=rule):
+    with pytest.raises(ValueError, match=rule):
         router(**settings, balance="exact")
 
 
