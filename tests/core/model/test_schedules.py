@@ -62,8 +62,12 @@ GATES = {"segment_random": {"segment": 4, "probability": 0.5}, "learned": {}, "e
 
 
 def gated(name: str, train):
-    sublayers = [block(ATTENTION), block(SWIGLU, gate=gate(name, **GATES[name], train=train))]
-    return architecture({"blocks": sublayers})
+    return two_blocks(gate=gate(name, **GATES[name], train=train))
+
+
+def two_blocks(**fields):
+    # Unequal norms: without its gate, too, the second block is one of its own.
+    return architecture({"blocks": [block(ATTENTION), block(SWIGLU, norm_eps=1e-5, **fields)]})
 
 
 class TestTraining:
@@ -81,8 +85,8 @@ class TestTraining:
         loss, counts = self.trained(model, tokens)
         assert counts["0.1.0.gate"].tolist() == [0, tokens.numel()]
         # The same pass as without a gate: nothing is weighed either.
-        plain = build(architecture({"blocks": [block(ATTENTION), block(SWIGLU)]}))
-        plain.load_state_dict(model.state_dict(), strict=False)
+        plain = build(two_blocks())
+        assert plain.load_state_dict(model.state_dict(), strict=False).missing_keys == []
         assert loss.loss_nats == self.trained(plain, tokens)[0].loss_nats
         same = build(gated(name, "same"))
         same.load_state_dict(model.state_dict())

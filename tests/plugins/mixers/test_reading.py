@@ -186,8 +186,8 @@ def test_autocast_to_bfloat16_stays_close_in_every_phase(key: str) -> None:
             for t in range(17, 20):
                 one, state = mixer(x[:, t : t + 1], at.slice(t, t + 1).at(phase="decode"), state, read)
                 outputs.append(one)
-    # Sparse experts may choose differently in lower precision; everything else is close token by token.
-    if "experts" not in key:
-        scale = exact.abs().max()
-        assert (y - exact).abs().max() < 0.06 * scale
-        assert (torch.cat(outputs, 1)[[0, 2]] - exact[[0, 2]]).abs().max() < 0.06 * scale
+    # Of nearly equal experts, or keys, lower precision may choose others, for few tokens; all others are close.
+    chooses = "experts" in key or "strongest" in key
+    for found, wanted in ((y, exact), (torch.cat(outputs, 1)[[0, 2]], exact[[0, 2]])):
+        far = (found - wanted).abs().amax(-1) >= 0.06 * exact.abs().max()
+        assert far.float().mean() <= (0.05 if chooses else 0)
