@@ -166,6 +166,8 @@ def test_several_candidates_are_timed_in_one_pause_before_the_first_is_trained(
         assert len(jobs) == 1 or not any("profile" in job.phases for job in jobs)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_real_search_leaves_a_slow_candidate_untrained(tmp_path: Path) -> None:
     data: dict[str, Any] = study_data(
         task={"params": {"pairs": 1, "length": 8, "vocab": 9, "eval_items": 32}},
