@@ -245,6 +245,7 @@ def wait_for_curve(database: Path, key: str, points: int, process: subprocess.Po
     raise AssertionError(f"the search never trained {key}: {out}{err}")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_any_moment_and_run_again_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
     # Two rungs, so that what was killed late goes on from a checkpoint; the first of seconds, so that it is met at work.
