@@ -142,6 +142,7 @@ def test_32_processes_stream_through_one_driver_into_one_file_while_a_reader_pol
         assert run.attempts == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_server_that_restarts_in_the_middle_of_a_search_costs_nothing(
     postgres: PostgresServer, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,13 +150,22 @@ def test_a_server_that_restarts_in_the_middle_of_a_search_costs_nothing(
     monkeypatch.setenv("CROSSBREED_ARTEFACTS", str(tmp_path / "artefacts"))
     monkeypatch.setattr(patience, "RETRY_S", 0.1)
     restarts: list[threading.Thread] = []
+    noticed, wait = threading.Event(), patience._wait
+
+    def wait_for_it(repository: Repository) -> None:
+        noticed.set()
+        wait(repository)
+
+    monkeypatch.setattr(patience, "_wait", wait_for_it)
 
     def restart() -> None:
-        with postgres.restarted():
-            time.sleep(0.5)
+        noticed.wait(60)
+        postgres.start()
 
     def while_training(progress: Any) -> None:
         if progress.states.get("running") and not restarts:
+            # Away before the next record of the run that is worked on, and back once that was noticed.
+            postgres.control("stop", "-m", "fast")
             restarts.append(threading.Thread(target=restart))
             restarts[0].start()
 

@@ -106,6 +106,7 @@ def test_nobody_is_helped_who_does_not_drive(tmp_path: Path) -> None:
         study.run(executor="inline", device="cpu", join=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_a_helper_trains_beside_the_driver_and_nothing_is_done_twice(begin: Begin, tmp_path: Path) -> None:
     url = str(tmp_path / "study.db")
