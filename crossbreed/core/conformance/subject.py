@@ -64,6 +64,10 @@ class Subject:
                 found.append(settings)
         return tuple(found)
 
+    def briefly(self, settings: Mapping[str, Any]) -> bool:
+        """Whether settings are tried on few cases: drawn ones by the suite profile, on the largest of each rule's sizes."""
+        return self.profile.name == "suite" and dict(settings) not in ({}, *self.extra)
+
     def ranges(self) -> Mapping[str, Any]:
         """What settings are drawn from."""
         found: Mapping[str, Any] = self.descriptor.ranges

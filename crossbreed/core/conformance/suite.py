@@ -72,9 +72,10 @@ def _broken_before(rule: Rule, subject: Subject) -> str:
 
 
 def cases(rule: Rule, subject: Subject, profile: ProfileName | None = None) -> Iterator[Case]:
-    """Every case of a rule: for each of the subject's settings the rule's sizes, ascending."""
+    """The cases of a rule: for each of the subject's settings the rule's sizes, ascending; of some only the largest."""
     for settings in subject.settings:
-        for sizes in rule.sizes.points(profile or subject.profile.name):
+        points = list(rule.sizes.points(profile or subject.profile.name))
+        for sizes in points[-1:] if profile is None and subject.briefly(settings) else points:
             yield Case(settings, sizes)
 
 

@@ -106,7 +106,7 @@ def _joined(at: Context, later: Context, row: int, a: int, b: int) -> Context:
     says="Documents packed into one row stay apart, so padding on the left, as a document of its own, is harmless.",
     measured="Documents of 1 to 17 tokens packed into a row, whole and in pieces that cut them, against each alone; up to rounding.",
     faults=("D7",),
-    sizes=Sizes({"padding": (1, 2, 3, 9)}, {"padding": (1, 9)}),
+    sizes=Sizes({"padding": (1, 2, 3, 9)}, {"padding": (9,)}),
     unless=lambda subject: (
         ""
         if subject.able.packing

@@ -113,15 +113,15 @@ def _no_head_sizes(subject: MixerSubject) -> str:
     "head-sizes",
     says="It runs at every head size that it declares.",
     measured="Each declared one, or 16, 24, 48 and 96 where it declares any: built, run at 5 tokens, and equal in two pieces up to "
-    "rounding; of drawn settings the suite profile tries the last.",
+    "rounding; the suite profile tries the first and the last, of drawn settings the last.",
     faults=("S3", "S4"),
     unless=_no_head_sizes,
     after=("splits",),
 )
 def head_sizes(subject: MixerSubject, case: Case) -> None:
     declared = subject.able.head_sizes or ODD_HEADS
-    if case.settings and subject.profile.name == "suite":
-        declared = declared[-1:]
+    if subject.profile.name == "suite":
+        declared = declared[-1:] if case.settings else tuple(dict.fromkeys((declared[0], declared[-1])))
     for size in declared:
         sizes = {name: size for name in HEAD_SIZES if hasattr(subject.config({}), name)}
         settings = {**case.settings, **sizes}

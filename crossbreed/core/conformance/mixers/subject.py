@@ -122,7 +122,8 @@ class MixerSubject(Subject):
         depths = DEPTHS if depths is None else depths
         build = MixerBuild(D_MODEL, depths, backend, self.registry)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            # Mixers are built on the CPU; to seed every device would take as long as to build one.
+            torch.default_generator.manual_seed(seed)
             return self.cls(self.config(settings), build)
 
     def build(
