@@ -39,7 +39,7 @@ POLL_S = 0.25
 """Longest wait for reports; also how fast a stop is noticed between reports."""
 PROGRESS_S = 0.5
 AHEAD = 4
-"""Candidates proposed ahead for each of several workers: a pause of all costs about half a run of each."""
+"""Candidates proposed ahead for each of several workers, helpers' included: a pause of all costs about half a run of each."""
 LOOK_S = 2.0
 """How often a driver looks at what helpers hold."""
 
@@ -266,7 +266,8 @@ class Driver:
         """
         previews = [] if self.stopping.halted is not None else [i for i in waiting if i.need == "preview"]
         trained = [i for i in waiting if i.need == "profile"]
-        ahead = self.search.ahead or (1 if self.jobs.slots == 1 else AHEAD * self.jobs.slots)
+        slots = self.jobs.slots + self._ahead
+        ahead = self.search.ahead or (1 if slots == 1 else AHEAD * slots)
         more = self._may_propose() and len(previews) < ahead
         idle = self.stopping.halted is not None or not (training or more)
         if not previews and not trained:
