@@ -30,12 +30,14 @@ class Decision:
     weight_BTN:  soft weights, one-hot in the forward pass and soft in the backward pass, or None (no gradient).
     losses:      {name: scalar} auxiliary losses.
     statistics:  {name: number or tensor}; handed to ``after_step`` once per optimiser step.
+    span:        (smallest, greatest) choice where routing has looked at them from the host, else None; not a router's to set.
     """
 
     choice_BT: Tensor
     weight_BTN: Tensor | None = None
     losses: Mapping[str, Tensor] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
+    span: tuple[int, int] | None = None
 
     def slice(self, start: int, stop: int) -> Decision:
         """The decision for tokens ``start:stop``."""

@@ -40,11 +40,12 @@ class Flow:
     """What travels with the stream through one stage.
 
     active_BT: tokens that read here (not halted, valid), or None for all. weight_BT: product of the soft weights so far,
-    or None while every weight is 1.
+    or None while every weight is 1. idle: known to read nowhere, so that outputs are zero.
     """
 
     active_BT: Tensor | None = None
     weight_BT: Tensor | None = None
+    idle: bool = False
 
     def decided(self, site: RoutedSite, x_BTD: Tensor, context: Context, carry: Carry) -> Flow:
         """The flow past a two-way decision at ``context.site``.
@@ -59,7 +60,8 @@ class Flow:
             weight_BT = decision.weight_BTN[..., 1]
             return Flow(self.active_BT, weight_BT if self.weight_BT is None else self.weight_BT * weight_BT)
         on_BT = decision.choice_BT == 1
-        return Flow(on_BT if self.active_BT is None else self.active_BT & on_BT, self.weight_BT)
+        idle = self.idle or (decision.span is not None and decision.span[1] == 0)
+        return Flow(on_BT if self.active_BT is None else self.active_BT & on_BT, self.weight_BT, idle)
 
 
 class Block(nn.Module):
@@ -106,6 +108,8 @@ class Block(nn.Module):
             at = context.at(site=site, asked_BT=flow.active_BT)
             y_BTD, state = mixer(x_BTD, at, carry.mixer(site), flow.active_BT)
             carry.keep_mixer(site, state)
+            if flow.idle and not context.training:
+                continue
             y_BTD = self._scaled(self.output_norms[i](y_BTD), flow.weight_BT)
             if self.gene.arrangement == "sequential":
                 h_BTD = h_BTD + y_BTD

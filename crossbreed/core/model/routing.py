@@ -75,7 +75,7 @@ class RoutedSite(nn.Module):
             decision, state = self._ask(h_BTD, context, state)
             if self.training_schedule is not None and context.training:
                 decision = Decision(self.training_schedule.choices_at(context.positions_BT))
-        decision = _force(decision, context, self.choices)
+        decision = self._seen(_force(decision, context, self.choices), context)
         self._record(decision, context)
         return decision, state
 
@@ -147,13 +147,22 @@ class RoutedSite(nn.Module):
                 f"router {self.router_name!r} at {context.site!r} returned choices of shape {tuple(choice_BT.shape)} and "
                 f"{choice_BT.dtype}; it must return int64 of shape {tuple(context.positions_BT.shape)}"
             )
-        # On a device the range is checked by conformance, since a look from the host would wait for the device.
-        if choice_BT.device.type == "cpu":
-            low, high = (int(bound) for bound in choice_BT.aminmax())
-            if low < 0 or high >= self.choices:
-                raise ValueError(
-                    f"router {self.router_name!r} at {context.site!r} chose outside 0..{self.choices - 1}: {low}..{high}"
-                )
+
+    def _seen(self, decision: Decision, context: Context) -> Decision:
+        """The decision with its span, where the host can look without waiting for a device.
+
+        On a device the range is checked by conformance.
+        """
+        if decision.choice_BT.device.type != "cpu":
+            return decision
+        low, high = (int(bound) for bound in decision.choice_BT.aminmax())
+        if low < 0 or high >= self.choices:
+            raise ValueError(
+                f"router {self.router_name!r} at {context.site!r} chose outside 0..{self.choices - 1}: {low}..{high}"
+            )
+        return Decision(
+            decision.choice_BT, decision.weight_BTN, decision.losses, decision.statistics, (low, high)
+        )
 
 
 @dataclass(frozen=True)
@@ -201,7 +210,7 @@ def _hold(
     weight_BTN = decision.weight_BTN
     if weight_BTN is not None:
         N = weight_BTN.shape[-1]
-        inherited_BTN = nn.functional.one_hot(chosen_BT, N).to(weight_BTN.dtype)
+        inherited_BTN = _one_hot(chosen_BT, N).to(weight_BTN.dtype)
         gathered_BTN = weight_BTN.gather(1, from_BT[..., None].expand(-1, -1, N))
         weight_BTN = torch.where(inside_BT[..., None], gathered_BTN, inherited_BTN)
     return Decision(chosen_BT, weight_BTN, decision.losses, decision.statistics), chosen_BT[:, -1]
@@ -216,6 +225,11 @@ def _force(decision: Decision, context: Context, choices: int) -> Decision:
     choice_BT = torch.where(free_BT, decision.choice_BT, forced_BT)
     weight_BTN = decision.weight_BTN
     if weight_BTN is not None:
-        imposed_BTN = nn.functional.one_hot(choice_BT, choices).to(weight_BTN.dtype)
+        imposed_BTN = _one_hot(choice_BT, choices).to(weight_BTN.dtype)
         weight_BTN = torch.where(free_BT[..., None], weight_BTN, imposed_BTN)
     return Decision(choice_BT, weight_BTN, decision.losses, decision.statistics)
+
+
+def _one_hot(choice_BT: Tensor, choices: int) -> Tensor:
+    """bool BTN. Choices that are out of range are looked at later, once for all that may decide."""
+    return choice_BT[..., None] == torch.arange(choices, device=choice_BT.device)

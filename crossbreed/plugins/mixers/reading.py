@@ -6,6 +6,7 @@ Legend: N tokens that are read in a piece, R rows that read, U tokens of the row
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -44,19 +45,24 @@ def chosen(read_BT: Tensor | None, context: Context) -> Chosen | None:
     """
     if read_BT is None or context.training or context.execution == "dense":
         return None
-    index_N = read_BT.flatten().nonzero().squeeze(1)
-    return None if len(index_N) == read_BT.numel() else Chosen(read_BT, index_N)
+    at_N2 = read_BT.nonzero()
+    return None if len(at_N2) == read_BT.numel() else Chosen(read_BT, at_N2)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The tokens of a piece that are read, when not all are. ``index_N``: their places, row by row."""
+    """The tokens of a piece that are read, when not all are. ``at_N2``: their rows and columns, row by row."""
 
     read_BT: Tensor
-    index_N: Tensor
+    at_N2: Tensor
 
     def __len__(self) -> int:
-        return len(self.index_N)
+        return len(self.at_N2)
+
+    @cached_property
+    def index_N(self) -> Tensor:
+        """Their places in the flattened piece."""
+        return self.at_N2[:, 0] * self.read_BT.shape[1] + self.at_N2[:, 1]
 
     def gather(self, x: Tensor) -> Tensor:
         """``x`` of shape (B, T, ...) at these tokens, as one row (1, N, ...)."""
