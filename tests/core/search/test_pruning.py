@@ -172,7 +172,7 @@ def test_a_real_search_leaves_a_slow_candidate_untrained(tmp_path: Path) -> None
     data: dict[str, Any] = study_data(
         task={"params": {"pairs": 1, "length": 8, "vocab": 9, "eval_items": 32}},
         train={"tokens": 16_000, "batch": 16, "lr": 1e-2},
-        space={"params": {"widths": [32, 16_384], "starts": [16_384]}},
+        space={"params": {"widths": [32, 262_144], "starts": [262_144]}},
         search={"trials": 1, "seeds": 1},
     )
     data["budget"]["cap"] = {"state_bytes": "50%"}
