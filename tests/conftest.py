@@ -28,6 +28,15 @@ def registry() -> Registry:
     return Host.load(third_party=False)
 
 
+@pytest.fixture(scope="module")
+def brief_timing() -> Iterator[None]:
+    """Runs in this process are timed on few tokens, where it is no matter how fast they are."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("crossbreed.core.lab.profile.DECODE_STEPS", 5)
+        patched.setattr("crossbreed.core.lab.profile.PREFILL_TOKENS", 32)
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL server, started when the first test asks for it."""

@@ -70,7 +70,7 @@ def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path) 
         name="path",
         space={"routers": "all"},
         objectives={"score": "max", "decode_flops_per_token": "min"},
-        search={"trials": 5},
+        search={"trials": 3, "forced_rates": [0.22]},
     )
     crossbreed("search", study, "--plugin", plugin, "--workers", 1, cwd=tmp_path)
     front = json.loads(crossbreed("front", "path", "--json", cwd=tmp_path))

@@ -74,7 +74,7 @@ def candidates_of(
 def fitted_points(repository: Repository, row: StudyRow) -> list[dict[str, Any]]:
     """Runs of a study that are used with fitted routers too: where, their genome, and their score beside the run's own on
     the same rows."""
-    from crossbreed.core.search.fitted import PREFIX
+    from crossbreed.core.lab.operating_points import FITTED
 
     return [
         {
@@ -84,7 +84,7 @@ def fitted_points(repository: Repository, row: StudyRow) -> list[dict[str, Any]]
             "score": point.evaluations[-1].score,
             "native_score": settings["native"]["score"],
         }
-        for run, points in repository.points_like(row.id, PREFIX).items()
+        for run, points in repository.points_like(row.id, FITTED).items()
         for point in points
         if (settings := point.settings) is not None
     ]

@@ -347,9 +347,7 @@ WORKERS = {
     ),
     "R2": Fault(
         "workers outlive the search",
-        (
-            "tests/core/search/test_search.py::test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker",
-        ),
+        (f"{SURVIVAL}::test_whatever_happens_to_workers_ends_in_a_record_and_the_search_goes_on",),
     ),
     "R3": Fault(
         "running out of memory looks like a crash, and is tried for ever",

@@ -50,6 +50,11 @@ def register_routers():
 '''
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _brief_timing(brief_timing: None) -> None:
+    """What a command says of a run is the matter here."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a command left behind."""

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,16 @@ def test_the_front_has_its_members_with_student_intervals(cli: Cli, db: Path) ->
     assert best["certificate"]["feasible"]
     assert best["ledger"]["parameters"] > 0
     assert found["speed_keys"]["decode_tokens_per_s"]["device"] == "a test (1 thread)"
+
+
+def test_reading_what_is_stored_imports_no_torch(db: Path) -> None:
+    code = (
+        "import sys; from crossbreed.cli import run; "
+        f"sys.exit(run(['front', '--db', {str(db)!r}]) or int('torch' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Front of small" in done.stdout
 
 
 def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> None:

@@ -35,9 +35,6 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("routed")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        # How fast they are is not the matter here.
-        patched.setattr("crossbreed.core.lab.profile.MOST_WARMUP_S", 0.0)
-        patched.setattr("crossbreed.core.lab.profile.DECODE_STEPS", 2)
         budget = {"reference": ROUTED, "match": {}, "cap": {"memory_bytes": "90%"}}
         search = {"trials": 0, "forced_rates": []}
         for name, changes in {"routed": {"budget": budget}, "plain": {}}.items():

@@ -1,24 +1,31 @@
-"""Operating points: under whose decisions a model is judged or timed."""
+"""Operating points: under whose decisions a model is judged or timed.
+
+Their names are read by commands that only look at stored results, so torch is imported where tensors are made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, get_args
 
 from crossbreed.core.contracts.capabilities import SiteKind
-from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab.records import Rates
 from crossbreed.core.lab.text_schedule import GRAMMAR, TextSchedule
-from crossbreed.core.model.routing import Site
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from crossbreed.core.contracts.context import Recorder
+    from crossbreed.core.model.routing import Site
 
 FORCED_RATES = ("0", "0.1", "0.22", "0.4", "1")
 """Shares of tokens sent to the most expensive choice when a model is profiled before training."""
+FITTED = "fitted:"
+"""Begins the names of points at which a run is used with fitted routers, whose names follow."""
 SITE_KINDS = get_args(SiteKind)
 
 
@@ -97,6 +104,8 @@ class OperatingPoint:
             mode = sites.get("mode")
             modes = () if mode is None else mode.names
             self.check(modes, stretch.length)
+            import torch
+
             positions_T = torch.arange(stretch.first, stretch.first + T, device=device)
             return {"mode": self.schedule.at(stretch.length, modes).choices_at(positions_T).expand(B, T)}
         if self.rate is None:
@@ -116,6 +125,8 @@ def spread(rate: Fraction, first: int, count: int, device: torch.device | str | 
     Among the first n tokens of a text, exactly round(n * rate) are ones (Bresenham's line in integers), so that the
     realised share is the nearest possible one at every length.
     """
+    import torch
+
     p, q = rate.numerator, rate.denominator
     n_T = torch.arange(first, first + count + 1, dtype=torch.int64, device=device)
     line_T = (2 * n_T * p + q) // (2 * q)

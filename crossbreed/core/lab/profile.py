@@ -119,7 +119,7 @@ def profile(
     """
     device = next(model.parameters()).device
     T = task.length
-    window = max(w for w in (1, 2, 5, 10, 25, 50) if w <= max(1, T // 8))
+    window = max(w for w in range(1, DECODE_STEPS + 1) if DECODE_STEPS % w == 0 and w <= max(1, T // 8))
     rows = _rows(task, max(DECODE_STEPS // window, -(-PREFILL_TOKENS // T)), device)
     watch = Watch.of(device)
     bench = _Bench(model, point, seed, dtype, execution)

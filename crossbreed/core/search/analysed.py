@@ -8,7 +8,7 @@ from typing import Any
 from crossbreed.core.errors import ConfigError, StorageError
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.analytics import VERSION, Subject, analyse, few_rows
-from crossbreed.core.lab.operating_points import OperatingPoint
+from crossbreed.core.lab.operating_points import FITTED, OperatingPoint
 from crossbreed.core.model.legality import mode_readers
 from crossbreed.core.search import fitted
 from crossbreed.core.search.trained import load
@@ -34,7 +34,7 @@ class RunAnalytics:
 
 def parse_point(name: str) -> OperatingPoint:
     """The operating point of that name; ``fitted:...`` is one too, at which another model decides for itself."""
-    return OperatingPoint(name) if name.startswith(fitted.PREFIX) else OperatingPoint.parse(name)
+    return OperatingPoint(name) if name.startswith(FITTED) else OperatingPoint.parse(name)
 
 
 def stored(repository: Repository, key: str, point: OperatingPoint) -> RunAnalytics | None:
@@ -70,7 +70,7 @@ def look(
     """
     run = load(repository, key, registry, device)
     model = run.model
-    if point.name.startswith(fitted.PREFIX):
+    if point.name.startswith(FITTED):
         model = fitted.load(repository, run, point.name, registry)
     task, modes = run.setting.task, mode_readers(model.architecture)
     point.check(modes, task.length)

@@ -14,13 +14,12 @@ from crossbreed.core.host import Registry
 from crossbreed.core.lab import checkpoint
 from crossbreed.core.lab.analytics import VERSION
 from crossbreed.core.lab.fit_router import Fitted
+from crossbreed.core.lab.operating_points import FITTED
 from crossbreed.core.lab.records import Profiled
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.search.trained import TrainedRun, check_file
 from crossbreed.storage import Repository
 
-PREFIX = "fitted:"
-"""Of the operating points at which a run is used with fitted routers, followed by the routers' names."""
 GENOME = "genome.yaml"
 FINISHED = ("done", "off_budget")
 
@@ -35,7 +34,7 @@ def check_finished(run: TrainedRun) -> None:
 
 def point_name(fitted: Fitted) -> str:
     """``fitted:distilled``."""
-    return PREFIX + "+".join(sorted({site.student for site in fitted.sites}))
+    return FITTED + "+".join(sorted({site.student for site in fitted.sites}))
 
 
 def store(
@@ -100,7 +99,7 @@ def load(repository: Repository, run: TrainedRun, name: str, registry: Registry)
     (detail,) = [
         d for d in repository.trial_detail(run.row.study_id, run.row.number).runs if d.run.id == run.row.id
     ]
-    made = {point: row.settings for point, row in detail.points.items() if point.startswith(PREFIX)}
+    made = {point: row.settings for point, row in detail.points.items() if point.startswith(FITTED)}
     settings = made.get(name)
     if settings is None:
         hint = f" `crossbreed fit-router {run.row.key}` makes one."

@@ -10,6 +10,11 @@ from crossbreed.core.host import Registry
 from tests.core.search.material import toy_registry
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _brief_timing(brief_timing: None) -> None:
+    """Real searches are made here for what becomes of their candidates."""
+
+
 @pytest.fixture(scope="module")
 def toys() -> Registry:
     return toy_registry()

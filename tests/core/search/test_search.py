@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ import pytest
 import yaml
 
 from crossbreed.core.errors import ConfigError, PluginError, StudyBusy, UnknownName
-from crossbreed.core.host import Host, PluginFile, Registry
+from crossbreed.core.host import Host, Registry
 from crossbreed.core.search.plan import plan
 from crossbreed.core.search.study import Study
 from crossbreed.core.search.study_file import StudyFile
@@ -80,7 +79,7 @@ def test_a_users_router_is_searched_trained_timed_and_shown(tmp_path: Path) -> N
 
 def test_a_router_that_raises_becomes_a_record(tmp_path: Path) -> None:
     registry = Host.load([plugin("broken.py", RAISES)], third_party=False)
-    file = hybrids(routers=["broken_coin"])
+    file = hybrids(routers=["broken_coin"], objectives={"score": "max", "parameters": "min"})
     with Study.start(str(tmp_path / "study.db"), file, registry) as study:
         outcome = study.run(executor="inline", device="cpu")
         table = study.candidates()
@@ -103,70 +102,26 @@ def toy_file(**changes: Any) -> StudyFile:
 
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a finished inline search: the reference and one candidate."""
-    database = tmp_path_factory.mktemp("inline") / "study.db"
-    with Study.start(str(database), toy_file(), toys()) as study:
-        study.run(executor="inline", device="cpu")
-    return database
+    """The database of a finished inline search: the reference and one candidate.
+
+    The space's file is gone before anything is proposed: what workers get is its content.
+    """
+    folder = tmp_path_factory.mktemp("inline")
+    file = folder / "toy.py"
+    file.write_text(TOY)
+    registry = Host.load([str(file)], third_party=False)
+    file.unlink()
+    with Study.start(str(folder / "study.db"), toy_file(), registry) as study:
+        assert study.run(executor="inline", device="cpu").end == "done"
+    return folder / "study.db"
 
 
-@pytest.mark.timeout(300)
-def test_ray_gives_the_losses_of_inline_and_survives_a_killed_worker(tmp_path: Path) -> None:
-    database = tmp_path / "study.db"
-    killed: list[int] = []
-
-    def kill_one(progress: Any) -> None:
-        """SIGKILL the process of one worker while it trains, once."""
-        if killed or not progress.running or progress.activity != "training":
-            return
-        import psutil
-
-        for process in psutil.Process().children(recursive=True):
-            # Ray names a worker after what it does now.
-            if "ray::Worker.run" in " ".join(process.cmdline()):
-                killed.append(process.pid)
-                process.kill()
-                return
-
-    # Long enough to be caught at work.
-    file = toy_file(train={"tokens": 49152, "log_every": 8})
-    before = _children()
-    with Study.start(str(database), file, toys()) as study:
-        outcome = study.run(executor="ray", workers=2, device="cpu", on_progress=kill_one)
-        assert outcome.end == "done"
-        assert killed
-        events = [e for e in study.repository.events(study.row.id) if e.kind == "worker_lost"]
-        assert len(events) == 1
+def test_a_plugin_is_shipped_by_content(inline: Path) -> None:
+    with Study.open(str(inline)) as study:
         assert set(study.candidates()["state"]) == {"done"}
-        ray_losses = {n: losses(study.repository, f"tiny/{n}/0") for n in (0, 1)}
-        alive = _still_alive(before)
-    assert alive == []
-    again = tmp_path / "inline.db"
-    with Study.start(str(again), file, toys()) as study:
-        study.run(executor="inline", device="cpu")
-        assert {n: losses(study.repository, f"tiny/{n}/0") for n in (0, 1)} == ray_losses
-
-
-def _children() -> dict[int, str]:
-    """Living processes under this one, with their command lines."""
-    import psutil
-
-    found = {}
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = " ".join(process.cmdline())
-    return found
-
-
-def _still_alive(before: dict[int, str]) -> list[str]:
-    """Processes begun since ``before`` that are there after ten seconds of patience."""
-    deadline = time.monotonic() + 10
-    while new := [line for pid, line in _children().items() if pid not in before]:
-        if time.monotonic() > deadline:
-            return new
-        time.sleep(0.2)
-    return []
+        stored = study.repository.plugin_files(study.row.id)
+    assert [(p.path, p.text) for p in stored] == [(str(inline.with_name("toy.py")), TOY)]
+    assert not inline.with_name("toy.py").exists()
 
 
 @pytest.mark.slow
@@ -327,14 +282,3 @@ def test_a_plan_trains_nothing_and_stores_nothing(tmp_path: Path) -> None:
     weights = max(row.ledger.parameters for row in found.rows if row.ledger is not None)
     assert found.disk_bytes[0] == 8 * 12 * weights
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_plugin_is_shipped_by_content(tmp_path: Path) -> None:
-    file = tmp_path / "toy.py"
-    file.write_text(TOY)
-    registry = Host.load([str(file)], third_party=False)
-    file.unlink()
-    with Study.start(str(tmp_path / "study.db"), toy_file(), registry) as study:
-        assert study.run(executor="inline", device="cpu").end == "done"
-        stored = study.repository.plugin_files(study.row.id)
-    assert [PluginFile(p.path, p.sha256, p.text).sha256 for p in stored] == [registry.files[0].sha256]

@@ -1,12 +1,16 @@
-"""Everything that can happen to a worker, really done to Ray workers in one search: each run ends as it must, the others go on."""
+"""Everything that can happen to a worker, really done to Ray workers in one search: each run ends as it must, the others go on
+and give the losses of an inline search."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from crossbreed.core.host import Host, PluginFile, Registry
@@ -61,21 +65,49 @@ def check_artefacts(repository: Repository, study: int, name: str = "tiny") -> i
     return len(stored)
 
 
+def children() -> dict[int, str]:
+    """Living processes under this one, with their command lines."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = " ".join(process.cmdline())
+    return found
+
+
+def still_alive(before: dict[int, str]) -> list[str]:
+    """Processes begun since ``before`` that are there after ten seconds of patience."""
+    deadline = time.monotonic() + 10
+    while new := [line for pid, line in children().items() if pid not in before]:
+        if time.monotonic() > deadline:
+            return new
+        time.sleep(0.2)
+    return []
+
+
+def losses(study: Study) -> dict[str, list[float | None]]:
+    """The curve of each candidate that was trained to its end."""
+    runs = by_family(study.repository, study.row.id)
+    curves = {family: study.repository.curve(run.id) for family, run in runs.items() if run.state == "done"}
+    return {family: [point.loss_nats for point in curve] for family, curve in curves.items()}
+
+
 @pytest.mark.timeout(400)
 def test_whatever_happens_to_workers_ends_in_a_record_and_the_search_goes_on(tmp_path: Path) -> None:
-    hows = ("die_once", "hang", "disk", "")
+    hows = ("die_once", "hang", "disk")
+    few = {"objectives": {"parameters": "min"}, "train": {"log_every": 2}}
     # Long enough for what is healthy on a busy machine.
-    file = study_of(tmp_path / "marks", hows, search={"deadline_s": 20})
+    file = study_of(tmp_path / "marks", hows, search={"deadline_s": 8}, **few)
+    before = children()
     with Study.start(str(tmp_path / "study.db"), file, registry()) as study:
         outcome = study.run(executor="ray", workers=2, device="cpu")
         assert outcome.end == "done"
         repository, key = study.repository, study.row.id
         assert [t.number for t in repository.trials(key)] == list(range(1 + len(hows)))
         runs = by_family(repository, key)
-        assert Counter(t.state for t in repository.trials(key)) == {"done": 3, "failed": 2}, runs
-        for family in ("die_once", "good"):
-            assert runs[family].state == "done"
-        assert runs["hang"].cause.startswith("deadline: nothing was finished for 20 s")
+        assert Counter(t.state for t in repository.trials(key)) == {"done": 2, "failed": 2}, runs
+        assert runs["die_once"].state == "done"
+        assert runs["hang"].cause.startswith("deadline: nothing was finished for 8 s")
         assert runs["disk"].cause.startswith("disk: checkpoint ")
         assert "nor 2 times more" in runs["disk"].cause
         lost = Counter(e.payload["trial"] for e in repository.events(key) if e.kind == "worker_lost")
@@ -84,13 +116,22 @@ def test_whatever_happens_to_workers_ends_in_a_record_and_the_search_goes_on(tmp
         assert check_artefacts(repository, key) == repository.run_states(key)["done"]
         table = study.candidates()
         assert set(table[table["on_front"]]["state"]) == {"done"}
+        on_ray = losses(study)
+    assert still_alive(before) == []
+    # The mark that spared the second worker is still there.
+    healthy = study_of(tmp_path / "marks", ("die_once",), **few)
+    with Study.start(str(tmp_path / "inline.db"), healthy, registry()) as study:
+        assert study.run(executor="inline", device="cpu").end == "done"
+        assert losses(study) == on_ray
+    assert [len(curve) for curve in on_ray.values()] == [8, 8]
 
 
 def test_numbers_that_no_front_could_hold_and_memory_that_is_not_there_end_a_run_of_their_own(
     tmp_path: Path,
 ) -> None:
     hows = ("nan", "allocator", "", "infinite")
-    with Study.start(str(tmp_path / "study.db"), study_of(tmp_path / "marks", hows), registry()) as study:
+    file = study_of(tmp_path / "marks", hows, objectives={"score": "max", "parameters": "min"})
+    with Study.start(str(tmp_path / "study.db"), file, registry()) as study:
         assert study.run(executor="inline", device="cpu").end == "done"
         runs = by_family(study.repository, study.row.id)
         assert runs["nan"].state == "diverged"
