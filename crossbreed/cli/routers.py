@@ -12,7 +12,7 @@ from crossbreed.cli.output import data_console, log_console, print_json
 if TYPE_CHECKING:
     from crossbreed.core.search.analysed import RunAnalytics
 
-KINDS = ("decisions", "agreement", "switches", "experts", "depth_attention")
+KINDS = ("decisions", "text", "agreement", "switches", "experts", "depth_attention")
 
 
 def routers(

@@ -5,9 +5,11 @@ Streamlit drops the address's parameters when another page is opened from the me
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-STUDY, TRIAL = "study", "trial"
+STUDY, TRIAL, SEVERAL = "study", "trial", "with"
 
 
 def study_name() -> str | None:
@@ -15,9 +17,10 @@ def study_name() -> str | None:
 
 
 def choose_study(name: str) -> None:
-    """Choose a study; a candidate of another one is let go."""
+    """Choose a study; candidates of another one are let go."""
     if study_name() not in (None, name):
         _drop(TRIAL)
+        _drop(SEVERAL)
     _set(STUDY, name)
 
 
@@ -29,6 +32,28 @@ def trial_number() -> int | None:
 
 def choose_trial(number: int) -> None:
     _set(TRIAL, str(number))
+
+
+def trial_numbers() -> list[int] | None:
+    """The candidates chosen together, in order; None when none were chosen. What is no number is left out."""
+    text = _get(SEVERAL)
+    if text is None:
+        return None
+    return list(dict.fromkeys(int(t) for t in text.split(",") if t.isascii() and t.isdigit()))
+
+
+def choose_trials(numbers: Sequence[int]) -> None:
+    _set(SEVERAL, ",".join(map(str, numbers)))
+
+
+def one_of(label: str, name: str, options: Sequence[str], hint: str | None = None) -> str:
+    """A chooser whose choice is part of the address; the first option where none, or none of these, is asked for."""
+    key = f"one-{name}"
+    wanted = st.session_state.get(key) or _get(name)
+    st.session_state[key] = wanted if wanted in options else options[0]
+    chosen = str(st.selectbox(label, options, key=key, help=hint))
+    _set(name, chosen)
+    return chosen
 
 
 def switch(label: str, name: str, default: bool, hint: str) -> bool:

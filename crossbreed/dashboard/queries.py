@@ -21,6 +21,8 @@ from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Host, Registry
 from crossbreed.core.search import candidates
 from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.genes import Genes
+from crossbreed.core.search.study import Study
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
 from crossbreed.storage import Repository, redacted
@@ -156,6 +158,16 @@ def _detail(identity: tuple[int, int] | None, study_id: int, number: int, at: St
     trial = source.trial_detail(study_id, number)
     curves = source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
     return Detail(trial, curves, tuple(source.plugin_files(study_id)))
+
+
+def effects(study: StudyRow, at: Stamp) -> Genes:
+    """Which choices matter in a study as it was at a stamp."""
+    return _effects(_identity(), study.id, at, _study=study)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _effects(identity: tuple[int, int] | None, study_id: int, at: Stamp, _study: StudyRow) -> Genes:
+    return Study(repository(), _study).gene_effects()
 
 
 def progress(study: StudyRow, at: Stamp) -> Progress:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import pandas as pd
@@ -27,6 +28,8 @@ from crossbreed.dashboard.words import (
 from crossbreed.storage.rows import RunDetail
 
 KIB = 1024
+PART_NAMES = ("mixer", "name", "kind")
+"""Fields of a genome that say what a part is."""
 
 
 def candidate_rows(candidates: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:
@@ -201,6 +204,43 @@ def run_rows(runs: Sequence[RunDetail]) -> pd.DataFrame:
             for r in runs
         ]
     )
+
+
+def differing_fields(genomes: Mapping[int, Mapping[str, Any]]) -> tuple[pd.DataFrame, int]:
+    """The fields in which genomes (by number of their candidates) differ, a column each, and how many are alike.
+
+    Names of parts come first, since what else differs mostly follows from them.
+    """
+    fields = {n: dict(_flattened(genome)) for n, genome in genomes.items()}
+    paths = sorted(
+        {p for f in fields.values() for p in f}, key=lambda p: (p.rsplit(".", 1)[-1] not in PART_NAMES, p)
+    )
+    rows = []
+    for path in paths:
+        values = [f.get(path, "–") for f in fields.values()]
+        if len(set(values)) > 1:
+            rows.append({"field": _field(path)} | {f"#{n}": v for n, v in zip(fields, values, strict=True)})
+    return pd.DataFrame(rows, columns=["field", *(f"#{n}" for n in fields)]), len(paths) - len(rows)
+
+
+def _field(path: str) -> str:
+    """A field by its place: ``stages.0.blocks.1.sublayers.0.params.heads`` is ``0.1.0 heads``."""
+    words = [w for w in path.split(".") if w not in ("stages", "blocks", "sublayers", "params")]
+    place = ".".join(takewhile(str.isdigit, words))
+    name = ".".join(dropwhile(str.isdigit, words))
+    return f"{place} {name}".strip()
+
+
+def _flattened(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(path, value as text) of every field that is not a mapping or a list of them."""
+    if isinstance(node, Mapping) and node:
+        for name, value in node.items():
+            yield from _flattened(value, f"{path}.{name}".lstrip("."))
+    elif isinstance(node, list) and node:
+        for i, value in enumerate(node):
+            yield from _flattened(value, f"{path}.{i}")
+    else:
+        yield path, "none" if node is None else str(node)
 
 
 def _time(at: datetime | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -115,6 +115,10 @@ class Task:
     def classes(self, batch: Batch) -> TokenClasses:
         """What kind of token stands at each position; unless a task says more, whether it is scored."""
         return TokenClasses(("unscored", "scored"), (batch.labels_BT != IGNORE).long())
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """Token ids as people read them, one word a token; the ids themselves unless a task says more."""
+        return [str(token) for token in tokens]
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """The score under its name, and any companions (bits per byte ...), from the sums of an evaluation."""

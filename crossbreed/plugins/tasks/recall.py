@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -79,6 +79,18 @@ class Recall(Task):
         at_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
         pair_T = torch.where(at_T < 2 * self.config.pairs, at_T % 2, 2)
         return TokenClasses(("key", "value", "filler", "query"), pair_T + (batch.labels_BT != IGNORE))
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """Fillers are dots, keys ``k0`` ..., values ``v0`` ..., so that an answer is seen to be one."""
+        c = self.config
+
+        def word(token: int) -> str:
+            if token < c.fillers:
+                return "·"
+            key = token - c.fillers
+            return f"k{key}" if key < c.keys else f"v{key - c.keys}"
+
+        return [word(token) for token in tokens]
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         return accuracy("recall", totals)

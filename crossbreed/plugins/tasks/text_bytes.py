@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 VOCAB = 256
+NEWLINE = 10
 KINDS = {
     "letter": string.ascii_letters,
     "digit": string.digits,
@@ -97,6 +98,13 @@ class TextBytes(Task):
     def classes(self, batch: Batch) -> TokenClasses:
         """The kind of byte that is read at each position."""
         return TokenClasses((*KINDS, "other"), _byte_classes().to(batch.tokens_BT.device)[batch.tokens_BT])
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """Characters of ASCII text; a line's end as an arrow, any other byte by its number in hexadecimal."""
+        return [
+            "↵" if token == NEWLINE else chr(token) if 32 <= token < 127 else f"{token:02x}"
+            for token in tokens
+        ]
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         found = accuracy("bytes", totals)

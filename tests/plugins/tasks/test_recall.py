@@ -219,3 +219,10 @@ def test_positions_are_keys_values_fillers_or_queries():
         # Token ids tell the same: fillers are below 4, and a query repeats one of the row's keys.
         for token, kind in zip(tokens[4:], classes[4:], strict=True):
             assert (token < 4) == (kind == 2)
+
+
+def test_words_tell_keys_values_and_fillers_apart() -> None:
+    task = Recall(RecallConfig(pairs=2, length=12, vocab=16))
+    c = task.config
+    ends = [0, c.fillers - 1, c.fillers, c.fillers + c.keys - 1, c.fillers + c.keys, c.vocab - 1]
+    assert task.words(ends) == ["·", "·", "k0", f"k{c.keys - 1}", "v0", f"v{c.values - 1}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pydoc_data.topics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -193,3 +194,10 @@ def test_bytes_are_told_apart_by_what_is_read(tmp_path):
     seen = [found.names[n] for n in found.class_BT[0].tolist()]
     assert seen == [names[byte] for byte in batch.tokens_BT[0].tolist()]
     assert set(seen) == set(found.names)
+
+
+def test_words_are_characters_and_bytes_that_have_none_are_numbers(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"words, words\n" * 200)
+    task = TextBytes(BytesConfig(path=str(text), length=16))
+    assert task.words(list(b"a b\n\x00\xc3")) == ["a", " ", "b", "↵", "00", "c3"]

@@ -12,15 +12,16 @@ from crossbreed.core.lab.analytics.experts import experts
 from crossbreed.core.lab.analytics.observation import observe
 from crossbreed.core.lab.analytics.subject import Subject
 from crossbreed.core.lab.analytics.switches import switches
+from crossbreed.core.lab.analytics.text import text
 
-VERSION = 2
+VERSION = 3
 """Of the findings' form; a change of meaning or of names raises it."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """``kinds``: ``decisions``, ``agreement``, ``switches``, ``experts`` and ``depth_attention`` with their numbers, those
-    that the model has.
+    """``kinds``: ``decisions``, ``text``, ``agreement``, ``switches``, ``experts`` and ``depth_attention`` with their
+    numbers, those that the model has.
 
     ``rows``: evaluation rows looked at; a kind says for itself where it took fewer.
     """
@@ -39,6 +40,7 @@ def analyse(subject: Subject, *, switch_at: int | None = None) -> Findings:
     found = {}
     if seen.sites:
         found["decisions"] = decisions(seen, subject.model.sites())
+        found["text"] = text(seen, subject.model.sites(), subject.task)
         found["agreement"] = agreement(subject)
     found["switches"] = switches(subject, switch_at)
     found["experts"] = experts(seen, subject.model)

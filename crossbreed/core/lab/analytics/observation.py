@@ -38,12 +38,14 @@ class SiteTokens:
 
 @dataclass(frozen=True)
 class Seen:
-    """``loss_M``: nats, NaN where nothing is scored. ``position_M`` restarts with each document.
+    """``length``: tokens of a row. ``loss_M``: nats, NaN where nothing is scored. ``position_M`` restarts with each document.
 
     ``totals``: site -> name -> sum over batches of what mixers recorded beside the routers (loads, weights).
     """
 
     rows: int
+    length: int
+    token_M: Ints
     position_M: Ints
     class_M: Ints
     classes: tuple[str, ...]
@@ -60,7 +62,7 @@ def observe(subject: Subject) -> Seen:
     """Look at all rows once."""
     tokens: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
     totals: dict[str, dict[str, Floats]] = defaultdict(dict)
-    positions, classes, losses = [], [], []
+    words, positions, classes, losses = [], [], [], []
     names: tuple[str, ...] = ()
     rows = 0
     with subject.looking():
@@ -70,6 +72,7 @@ def observe(subject: Subject) -> Seen:
             losses.append(subject.losses(batch, context).flatten())
             kinds = subject.task.classes(batch)
             names = kinds.names
+            words.append(batch.tokens_BT.flatten())
             positions.append(context.positions_BT.flatten())
             classes.append(kinds.class_BT.flatten())
             for key, fact_BT in per_token(recorder).items():
@@ -95,6 +98,8 @@ def observe(subject: Subject) -> Seen:
     }
     return Seen(
         rows,
+        subject.task.length,
+        together(words),
         together(positions),
         together(classes),
         names,
