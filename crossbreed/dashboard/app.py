@@ -25,6 +25,7 @@ def main() -> None:
             st.Page(VIEWS / "front.py", title="Front", icon=":material/scatter_plot:"),
             st.Page(VIEWS / "candidates.py", title="Candidates", icon=":material/table_rows:"),
             st.Page(VIEWS / "candidate.py", title="Candidate", icon=":material/account_tree:"),
+            st.Page(VIEWS / "routers.py", title="Routers", icon=":material/alt_route:"),
             st.Page(VIEWS / "compare.py", title="Compare", icon=":material/compare_arrows:"),
         ],
         position="top",

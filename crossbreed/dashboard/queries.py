@@ -27,7 +27,7 @@ from crossbreed.core.search.study_file import StudyFile
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
 from crossbreed.storage import Repository, redacted
 from crossbreed.storage.locations import parse_url
-from crossbreed.storage.rows import CurveRow, PluginText, StudyRow, TrialDetail
+from crossbreed.storage.rows import Analysed, AnalyticsRow, CurveRow, PluginText, StudyRow, TrialDetail
 from crossbreed.storage.states import ENDED
 
 CURVE_POINTS = 300
@@ -158,6 +158,26 @@ def _detail(identity: tuple[int, int] | None, study_id: int, number: int, at: St
     trial = source.trial_detail(study_id, number)
     curves = source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
     return Detail(trial, curves, tuple(source.plugin_files(study_id)))
+
+
+def analysed(study: StudyRow, at: Stamp) -> list[Analysed]:
+    """The runs and operating points at which routers were looked at, as they were at a stamp."""
+    return _analysed(_identity(), study.id, at)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _analysed(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> list[Analysed]:
+    return repository().analysed(study_id)
+
+
+def analytics(study: StudyRow, where: Analysed, at: Stamp) -> dict[str, AnalyticsRow]:
+    """What was found there, by kind."""
+    return _analytics(_identity(), where, at)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs={Analysed: repr})
+def _analytics(identity: tuple[int, int] | None, where: Analysed, at: Stamp) -> dict[str, AnalyticsRow]:
+    return repository().analytics(where.run_id, where.point)
 
 
 def effects(study: StudyRow, at: Stamp) -> Genes:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from crossbreed.storage import schema
 from crossbreed.storage.rows import (
     THROUGHPUT,
+    Analysed,
     AnalyticsRow,
     ArtefactRow,
     CandidateRow,
@@ -123,6 +124,18 @@ class Queries(Trials, Runs):
                     for r in runs
                 ),
             )
+
+    def analysed(self, study_id: int) -> list[Analysed]:
+        """Every run and operating point of a study at which routers were looked at, by candidate and seed."""
+        query = (
+            select(_Trial.number, _Run.seed, _Run.id, _Point.name)
+            .join(_Run, _Run.trial_id == _Trial.id)
+            .join(_Point, _Point.run_id == _Run.id)
+            .where(_Trial.study_id == study_id, _Point.id.in_(select(schema.Analytics.operating_point_id)))
+            .order_by(_Trial.number, _Run.seed, _Point.id)
+        )
+        with self.database.reading() as session:
+            return [Analysed(*row) for row in _rows(session, query)]
 
     def analytics(self, run_id: int, point: str = OWN) -> dict[str, AnalyticsRow]:
         """What router analytics found about a run at an operating point, by kind; {} where nobody looked."""

@@ -197,6 +197,16 @@ class PointRow:
 
 
 @dataclass(frozen=True)
+class Analysed:
+    """A run (of a candidate, with its seed) and an operating point at which its routers were looked at."""
+
+    number: int
+    seed: int
+    run_id: int
+    point: str
+
+
+@dataclass(frozen=True)
 class AnalyticsRow:
     """What router analytics found of one kind, over ``rows`` evaluation rows, after ``tokens`` training tokens."""
 
