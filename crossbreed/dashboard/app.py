@@ -27,6 +27,8 @@ def main() -> None:
             st.Page(VIEWS / "candidate.py", title="Candidate", icon=":material/account_tree:"),
             st.Page(VIEWS / "routers.py", title="Routers", icon=":material/alt_route:"),
             st.Page(VIEWS / "compare.py", title="Compare", icon=":material/compare_arrows:"),
+            st.Page(VIEWS / "budgets.py", title="Budgets", icon=":material/balance:"),
+            st.Page(VIEWS / "health.py", title="Health", icon=":material/monitor_heart:"),
         ],
         position="top",
     )

@@ -27,11 +27,24 @@ from crossbreed.core.search.study_file import StudyFile
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
 from crossbreed.storage import Repository, redacted
 from crossbreed.storage.locations import parse_url
-from crossbreed.storage.rows import Analysed, AnalyticsRow, CurveRow, PluginText, StudyRow, TrialDetail
+from crossbreed.storage.rows import (
+    Analysed,
+    AnalyticsRow,
+    CurveRow,
+    EventRow,
+    Failure,
+    PluginText,
+    RunRow,
+    StudyRow,
+    TrialDetail,
+)
 from crossbreed.storage.states import ENDED
 
 CURVE_POINTS = 300
 """Points of one learning curve sent to the browser; longer ones are thinned in SQL."""
+
+LATEST_RUNS, LATEST_EVENTS = 100, 40
+"""Of which the page about a study's health speaks."""
 
 Standing = Literal["running", "complete", "idle"]
 Stamp = tuple[int, datetime | None]
@@ -59,6 +72,17 @@ class Detail:
 
     trial: TrialDetail
     curves: dict[int, list[CurveRow]]
+    plugins: tuple[PluginText, ...]
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a study fares: runs that are held, bad ends by cause, the latest runs and events, and its plugin files."""
+
+    at_work: tuple[RunRow, ...]
+    failures: tuple[Failure, ...]
+    latest: tuple[RunRow, ...]
+    events: tuple[EventRow, ...]
     plugins: tuple[PluginText, ...]
 
 
@@ -180,6 +204,23 @@ def _analytics(identity: tuple[int, int] | None, where: Analysed, at: Stamp) -> 
     return repository().analytics(where.run_id, where.point)
 
 
+def health(study: StudyRow, at: Stamp) -> Health:
+    """How a study fared at a stamp."""
+    return _health(_identity(), study.id, at)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _health(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> Health:
+    source = repository()
+    return Health(
+        tuple(source.at_work(study_id)),
+        tuple(source.failures(study_id)),
+        tuple(source.latest_runs(study_id, LATEST_RUNS)),
+        tuple(source.events(study_id, limit=LATEST_EVENTS)),
+        tuple(source.plugin_files(study_id)),
+    )
+
+
 def effects(study: StudyRow, at: Stamp) -> Genes:
     """Which choices matter in a study as it was at a stamp."""
     return _effects(_identity(), study.id, at, _study=study)
@@ -213,7 +254,7 @@ def _counts(
 
 def _repeats(study: StudyRow) -> int:
     """Proposals that were a candidate already; they count towards the limit and leave an event only."""
-    return sum(event.kind == "repeat" for event in repository().events(study.id))
+    return len(repository().events_of(study.id, "repeat"))
 
 
 def _driver(study: StudyRow) -> str | None:

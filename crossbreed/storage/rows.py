@@ -40,6 +40,16 @@ class EventRow:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A way in which ``count`` runs ended badly, with the latest of them."""
+
+    state: str
+    cause: str | None
+    count: int
+    latest: RunRow
+
+
+@dataclass(frozen=True)
 class ArchitectureRow:
     """A canonical genome and its hash."""
 

@@ -62,7 +62,7 @@ class Runs:
             query = select(schema.Run).where(schema.Run.trial_id == trial_id, schema.Run.seed == seed)
             run = session.scalars(query).one()
             follow_tuning(session, run)
-            return run_rows(session, _query().where(schema.Run.id == run.id))[0]
+            return run_rows(session, run_query().where(schema.Run.id == run.id))[0]
 
     def lease_run(self, run_id: int, worker: str, *, seconds: float) -> str | None:
         """Lease a queued or preempted run to ``worker``; returns the token its records must carry.
@@ -132,7 +132,7 @@ class Runs:
                 run.lease = None
                 _give_up_or_queue(session, run, f"worker {run.worker} died or fell silent", "lost")
             session.flush()
-            return run_rows(session, _query().where(schema.Run.id.in_([run.id for run in taken])))
+            return run_rows(session, run_query().where(schema.Run.id.in_([run.id for run in taken])))
 
     def set_run_state(
         self, run_id: int, state: str, *, cause: str | None = None, traceback: str | None = None
@@ -148,7 +148,7 @@ class Runs:
 
     def run(self, run_id: int) -> RunRow:
         with self.database.reading() as session:
-            rows = run_rows(session, _query().where(schema.Run.id == run_id))
+            rows = run_rows(session, run_query().where(schema.Run.id == run_id))
             if not rows:
                 raise StorageError(f"there is no run with id {run_id}.")
             return rows[0]
@@ -157,7 +157,7 @@ class Runs:
         self, study_id: int, states: Sequence[str] | None = None, *, number: int | None = None
     ) -> list[RunRow]:
         """Runs of a study by trial number and seed; only those in ``states``, or of trial ``number``, if given."""
-        query = _query().where(schema.Trial.study_id == study_id)
+        query = run_query().where(schema.Trial.study_id == study_id)
         if number is not None:
             query = query.where(schema.Trial.number == number)
         if states is not None:
@@ -175,7 +175,7 @@ class Runs:
             names = session.scalars(select(schema.Study.name)).all()
             if name not in names:
                 raise UnknownName("study", name, names)
-            query = _query().where(schema.Study.name == name, schema.Trial.number == number)
+            query = run_query().where(schema.Study.name == name, schema.Trial.number == number)
             rows = run_rows(session, query.order_by(schema.Run.seed))
             found = [row for row in rows if row.seed == seed]
             if not found:
@@ -249,7 +249,7 @@ def run_key(session: Session, run: schema.Run) -> str:
     return f"{name}/{number}/{run.seed}"
 
 
-def _query() -> Select[schema.Run, int, int, str]:
+def run_query() -> Select[schema.Run, int, int, str]:
     query = select(schema.Run, schema.Trial.number, schema.Study.id, schema.Study.name)
     return query.join_from(schema.Run, schema.Trial).join(schema.Study)
 
