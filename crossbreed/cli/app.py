@@ -24,6 +24,7 @@ from crossbreed.cli.options import Commands, examples
 from crossbreed.cli.orders import pause, resume, stop
 from crossbreed.cli.plugins import plugins
 from crossbreed.cli.presets import presets
+from crossbreed.cli.report import report
 from crossbreed.cli.reproduce import reproduce
 from crossbreed.cli.routers import routers
 from crossbreed.cli.search import search
@@ -111,6 +112,13 @@ app.command(
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )
+app.command(
+    epilog=examples(
+        "crossbreed report quickstart --db demo/crossbreed.db",
+        "crossbreed report quickstart --out front.svg",
+        "crossbreed report quickstart --out candidates.parquet",
+    )
+)(report)
 app.command(
     epilog=examples("crossbreed reproduce first/3/0", "crossbreed reproduce first/3/0 --threads 4 --json")
 )(reproduce)

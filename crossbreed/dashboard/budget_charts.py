@@ -20,6 +20,9 @@ SPREAD = 0.32
 WIDEST = 4.0
 """Tolerances shown on either side; what lies further out is drawn at the edge and says so."""
 
+MOST_SHOWN = 400
+"""Candidates drawn at once."""
+
 LOOK = {
     "feasible": (COLOURS[0], "circle"),
     "infeasible": (COLOURS[3], "x"),
@@ -60,6 +63,11 @@ def certified(candidates: Sequence[Candidate]) -> list[Certified]:
             Certified(row.number, row.family, Certificate.model_validate(row.certificate), realised, off)
         )
     return found
+
+
+def furthest(found: Sequence[Certified], most: int = MOST_SHOWN) -> list[Certified]:
+    """Those a chart shows: of more than ``most``, those furthest outside their budget, then the latest."""
+    return sorted(found, key=lambda c: (-c.nominal.excess(), -c.number))[:most]
 
 
 def residuals_figure(found: Sequence[Certified]) -> go.Figure:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.candidates import SCORE, Candidate, Objectives
 from crossbreed.core.search.front import losses
 from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded, styles
 from crossbreed.dashboard.words import UNITS, chart_text, mean_with_interval, seeds
@@ -22,6 +22,13 @@ PLOT_HEIGHT, LEGEND_ROW, LEGEND_WIDTH = 440, 27, 600
 """Pixels: a chart of the front without its legend, a line of the legend, and the narrowest legend."""
 
 CURVES_HEIGHT = 340
+
+
+def axes(objectives: Objectives) -> tuple[str, str]:
+    """(x, y): what a front is drawn over. The score stands up; beside it the first other objective."""
+    names = objectives.names
+    y = SCORE if SCORE in names else names[0]
+    return next((n for n in names if n != y), y), y
 
 
 def front_figure(

@@ -14,14 +14,13 @@ from crossbreed.dashboard.budget_charts import (
     Certified,
     agreement_figure,
     certified,
+    furthest,
     residuals_figure,
 )
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.words import CONVENTIONS, code, counts, percent, short_name
 
 PLAIN = {"displaylogo": False}
-MOST_SHOWN = 400
-"""Candidates drawn; of more, those furthest out and then the latest."""
 
 
 def body() -> None:
@@ -34,7 +33,7 @@ def body() -> None:
         st.info("No candidate has a certificate yet; they appear here while `crossbreed search` runs.")
         return
     st.markdown("##### Residuals")
-    shown = sorted(found, key=lambda c: (-c.nominal.excess(), -c.number))[:MOST_SHOWN]
+    shown = furthest(found)
     st.plotly_chart(
         residuals_figure(shown), key="residuals", config=PLAIN, alt="Residuals by quantity, in tolerances"
     )
@@ -79,6 +78,11 @@ def _infeasible(found: Sequence[Certified]) -> None:
         placeholder="",
         alt="Candidates off the budget with their nearest points",
     )
+    reasons = {c.number: c.nominal.reason for c in found if c.nominal.reason}
+    if reasons:
+        with st.expander("Why, in full"):
+            for number, reason in reasons.items():
+                st.caption(f"**{number}** {code(reason)}")
     st.caption(
         f"{counts(_standings(found))}. Nothing is relaxed: what cannot meet the budget is not trained."
     )

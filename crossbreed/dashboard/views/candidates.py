@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from crossbreed.dashboard import choice, queries
+from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow
-from crossbreed.dashboard.tables import candidate_formats, candidate_rows
+from crossbreed.dashboard.tables import candidate_rows
 from crossbreed.dashboard.words import CONVENTIONS, UNITS, code, counts, key_in_words
 
 TABLE = "candidates-table"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
 
 from crossbreed.core.budget.certificate import Certificate
-from crossbreed.core.search.candidates import SCORE, Candidate, Objectives, crowded
-from crossbreed.dashboard import choice, queries
-from crossbreed.dashboard.charts import drawable, front_figure
+from crossbreed.core.search.candidates import Candidate, Objectives, crowded
+from crossbreed.core.search.study import Study
+from crossbreed.dashboard import choice, queries, report
+from crossbreed.dashboard.charts import axes, drawable, front_figure
+from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.queries import Results
-from crossbreed.dashboard.tables import candidate_formats, candidate_rows
+from crossbreed.dashboard.tables import candidate_rows
 from crossbreed.dashboard.words import (
     UNITS,
     code,
@@ -24,8 +26,15 @@ from crossbreed.dashboard.words import (
     si,
     size,
 )
+from crossbreed.storage.rows import StudyRow
 
 CHART = "front-chart"
+MODE_BAR = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
+    "toImageButtonOptions": {"format": "svg", "filename": "front"},
+}
+"""The camera saves a picture that scales; `crossbreed report --out front.png` makes a bitmap."""
 
 
 def body() -> None:
@@ -48,10 +57,33 @@ def body() -> None:
             placeholder="",
             alt="Candidates on the front",
         )
+    if results.candidates:
+        _downloads(study)
+
+
+def _downloads(study: StudyRow) -> None:
+    """The study as files, made when they are asked for."""
+    opened = Study(queries.repository(), study)
+    files: list[tuple[str, str, str, Callable[[], str | bytes]]] = [
+        ("Report", f"{study.name}.html", "text/html", lambda: report.report_html(opened)),
+        ("CSV", f"{study.name}.csv", "text/csv", lambda: str(opened.candidates().to_csv(index=False))),
+        (
+            "Parquet",
+            f"{study.name}.parquet",
+            "application/octet-stream",
+            lambda: report.report_parquet(opened),
+        ),
+        ("JSON", f"{study.name}.json", "application/json", lambda: report.report_json(opened)),
+    ]
+    with st.container(horizontal=True):
+        for label, name, mime, make in files:
+            st.download_button(
+                label, make, name, mime, key=f"save-{label}", icon=":material/download:", on_click="ignore"
+            )
 
 
 def _chart(results: Results) -> None:
-    x, y = _axes(results.objectives)
+    x, y = axes(results.objectives)
     log, off, _ = st.columns([1, 1, 2])
     with log:
         log_wanted = choice.switch("Log axis", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
@@ -78,7 +110,7 @@ def _chart(results: Results) -> None:
             key=CHART,
             on_select=_clicked,
             selection_mode="points",
-            config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
+            config=MODE_BAR,
             alt=f"{UNITS.get(y, y)} against {UNITS.get(x, x)} for {len(shown)} candidates",
         )
     else:
@@ -88,14 +120,6 @@ def _chart(results: Results) -> None:
             icon=":material/hourglass:",
         )
     _caption(results.objectives, shown, hidden)
-
-
-def _axes(objectives: Objectives) -> tuple[str, str]:
-    """The speed across and the score up where a study has them, else its first two objectives."""
-    names = objectives.names
-    y = SCORE if SCORE in names else names[0]
-    across = objectives.speeds or [n for n in names if n != y] or names
-    return across[0], y
 
 
 def _clicked() -> None:

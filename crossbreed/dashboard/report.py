@@ -1,0 +1,277 @@
+"""A study as one HTML file that opens without a server: front, intervals, certificates, what matters, what failed and why."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.offline
+import yaml
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from crossbreed import __version__
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search import candidates
+from crossbreed.core.search.candidates import Candidate, Objectives, crowded, front_volume
+from crossbreed.core.search.membership import front_probabilities
+from crossbreed.core.search.study import Study
+from crossbreed.dashboard.budget_charts import certified, furthest, residuals_figure
+from crossbreed.dashboard.charts import axes, drawable, front_figure
+from crossbreed.dashboard.compare_charts import effects_figure
+from crossbreed.dashboard.words import (
+    CONVENTIONS,
+    UNITS,
+    amount,
+    counts,
+    key_in_words,
+    mean_with_interval,
+    number,
+    percent,
+    short_name,
+)
+
+EFFECTS_SHOWN = 12
+LATEST_RUNS = 100
+COSTS = ("parameters", "training_flops_per_token", "memory_bytes")
+
+
+@dataclass(frozen=True)
+class Table:
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with figures (HTML), a table, texts that unfold, and notes."""
+
+    title: str
+    figures: Sequence[Markup] = ()
+    table: Table | None = None
+    texts: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+    open: bool = field(default=False)
+
+
+def report_html(study: Study) -> str:
+    """The whole report. Names, notes and tracebacks are text in it, whatever they hold; it loads nothing from anywhere."""
+    rows = study.repository.candidates(study.row.id)
+    objectives = study.objectives.over(rows)
+    found = candidates.read(rows, objectives)
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
+        importlib.resources.files(__package__).joinpath("report.html.j2").read_text()
+    )
+    return template.render(
+        name=study.row.name,
+        about=_about(study),
+        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        version=__version__,
+        database=study.repository.database.shown,
+        plotly=Markup(f"<script>{plotly.offline.get_plotlyjs()}</script>"),
+        numbers=_numbers(study, found, objectives),
+        sections=[
+            _front(found, objectives),
+            _members(found, objectives),
+            _budget(found),
+            _genes(study, objectives),
+            _failures(study),
+            _environment(study),
+            Section(
+                "Study file", texts=[("The whole file", yaml.safe_dump(study.row.spec, sort_keys=False))]
+            ),
+        ],
+    )
+
+
+def front_chart(study: Study) -> go.Figure:
+    """The front of a study as a figure: score, or the first objective, against the first other one."""
+    rows = study.repository.candidates(study.row.id)
+    objectives = study.objectives.over(rows)
+    return _front_chart(candidates.read(rows, objectives), objectives)[0]
+
+
+def _front_chart(found: Sequence[Candidate], objectives: Objectives) -> tuple[go.Figure, dict[str, int]]:
+    x, y = axes(objectives)
+    shown, hidden = drawable(found, objectives, x, y, off_budget=False)
+    figure = front_figure(
+        shown,
+        [c.row.family for c in found],
+        x,
+        y,
+        log_x=bool(shown) and all(c.means[x] > 0 for c in shown),
+        line=len(objectives.names) == 2,
+        selected=None,
+    )
+    return _on_paper(figure), hidden
+
+
+def _on_paper(figure: go.Figure) -> go.Figure:
+    """The looks of a figure outside the dashboard, which has a theme of its own."""
+    figure.update_layout(template="plotly_white", font={"family": "system-ui, sans-serif"})
+    return figure
+
+
+def _html(figure: go.Figure, key: str) -> Markup:
+    # Plotly's own text is made by the charts, which escape names; the script is loaded once, above.
+    return Markup(
+        figure.to_html(
+            full_html=False,
+            include_plotlyjs=False,
+            div_id=key,
+            config={"displaylogo": False, "responsive": True},
+        )
+    )
+
+
+def _about(study: Study) -> str:
+    spec = study.row.spec
+    task = spec.get("task", {})
+    settings = ", ".join(f"{k} {v}" for k, v in (task.get("params") or {}).items())
+    return (
+        f"Task {task.get('name')}"
+        + (f" ({settings})" if settings else "")
+        + f", begun {study.row.created_at:%Y-%m-%d}."
+    )
+
+
+def _numbers(study: Study, found: Sequence[Candidate], objectives: Objectives) -> list[tuple[str, str]]:
+    states = Counter(c.row.state for c in found)
+    shown = [("candidates", str(len(found))), ("on the front", str(sum(c.on_front for c in found)))]
+    shown += [(state.replace("_", " "), str(n)) for state, n in states.most_common() if state != "done"]
+    point = study.row.reference_point
+    if point:
+        at = ", ".join(f"{UNITS.get(k, k)} {number(v)}" for k, v in point.items())
+        shown.append((f"hypervolume from {at}", number(front_volume(found, objectives, point))))
+    return shown
+
+
+def _front(found: Sequence[Candidate], objectives: Objectives) -> Section:
+    if not any(c.eligible for c in found):
+        return Section("Front", notes=["No candidate is trained and measured yet."])
+    figure, hidden = _front_chart(found, objectives)
+    notes = [
+        "Means over fresh seeds with 95% Student t intervals, from 3 seeds on. Open stars are provisional."
+    ]
+    if hidden:
+        notes.append(f"Not shown: {counts(hidden)}.")
+    notes += [
+        f"{UNITS.get(name, name)}, measured under one key: {key_in_words(key)}."
+        for name, key in objectives.keys.items()
+    ]
+    notes += [
+        f"Not timed alone: candidate {c.number}, seed {c.seed}, {UNITS.get(c.metric, c.metric)}: {c.neighbours}."
+        for c in crowded(found, objectives)
+    ]
+    return Section("Front", figures=[_html(figure, "front")], notes=notes)
+
+
+def _members(found: Sequence[Candidate], objectives: Objectives) -> Section:
+    surely = front_probabilities(found, objectives)
+    members = [c for c in found if c.on_front]
+    headings = ["#", "family", "seeds", *(UNITS.get(n, n) for n in objectives.names), "on the front in"]
+    headings += [UNITS.get(n, n) for n in COSTS if n not in objectives.names]
+    quantities = list(
+        dict.fromkeys(q["quantity"] for c in members for q in (c.row.certificate or {}).get("quantities", ()))
+    )
+    headings += [f"off {short_name(q)}" for q in quantities] + ["hash"]
+    rows = []
+    for c in members:
+        probability = surely.get(c.row.number)
+        off = {q["quantity"]: q["residual"] for q in (c.row.certificate or {}).get("quantities", ())}
+        cells = [f"{c.row.number}{' (provisional)' if c.provisional else ''}", c.row.family, str(len(c.done))]
+        cells += [mean_with_interval(c, name) for name in objectives.names]
+        cells.append("–" if probability is None else f"{probability:.0%}")
+        cells += [amount(n, (c.row.ledger or {}).get(n)) for n in COSTS if n not in objectives.names]
+        cells += [percent(off.get(q)) for q in quantities]
+        rows.append([*cells, c.row.hash[:12]])
+    notes = [
+        CONVENTIONS,
+        "On the front in: of draws of all means from their t distributions; unknown below 3 seeds.",
+    ]
+    return Section("Members of the front", table=Table(headings, rows), notes=notes)
+
+
+def _budget(found: Sequence[Candidate]) -> Section:
+    shown = certified(found)
+    if not shown:
+        return Section("Budget", notes=["No candidate has a certificate yet."])
+    off = [c for c in shown if c.standing != "feasible"]
+    table = Table(
+        ["#", "family", "standing", "furthest out", "why"],
+        [
+            [
+                str(c.number),
+                c.family,
+                c.standing,
+                f"{short_name(c.nominal.worst().quantity)} {percent(c.nominal.worst().residual)}",
+                c.nominal.reason or "the rates that trained routers chose",
+            ]
+            for c in off
+        ],
+    )
+    return Section(
+        "Budget",
+        figures=[_html(_on_paper(residuals_figure(furthest(shown))), "residuals")],
+        table=table if off else None,
+    )
+
+
+def _genes(study: Study, objectives: Objectives) -> Section:
+    found = study.gene_effects()
+    figures = []
+    for name in objectives.names:
+        effects = [e for e in found.effects if e.objective == name]
+        if name not in QUANTITIES and effects:
+            figures.append(_html(_on_paper(effects_figure(effects[:EFFECTS_SHOWN])), f"genes-{name}"))
+    about = "Over pairs of candidates that differ in one choice alone, with 95% intervals; p after Holm's correction on hover."
+    none = "No gene has three pairs of candidates that differ in it alone."
+    return Section("Which gene matters", figures=figures, notes=[about if figures else none])
+
+
+def _failures(study: Study) -> Section:
+    failures = study.repository.failures(study.row.id)
+    if not failures:
+        return Section("What failed", notes=["Nothing."])
+    rows = [[str(f.count), f.state.replace("_", " "), f.cause or "–", f.latest.key] for f in failures]
+    texts = [(f"Traceback of {f.latest.key}", f.latest.traceback) for f in failures if f.latest.traceback]
+    return Section("What failed", table=Table(["runs", "state", "cause", "latest"], rows), texts=texts)
+
+
+def _environment(study: Study) -> Section:
+    runs = study.repository.latest_runs(study.row.id, LATEST_RUNS)
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in {**_flat(run.environment or {}), **run.identities}.items():
+            found.setdefault(name, set()).add(str(value))
+    rows = [[name, ", ".join(sorted(values))] for name, values in found.items()]
+    rows += [
+        [f"plugin file {p.path}", f"sha256 {p.sha256}"] for p in study.repository.plugin_files(study.row.id)
+    ]
+    note = f"Of the {len(runs)} runs that began last."
+    return Section("Environment", table=Table(["what", "version"], rows) if rows else None, notes=[note])
+
+
+def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Versions; which backend each part used, in short."""
+    shown = {k: v for k, v in environment.items() if v is not None and not isinstance(v, Mapping)}
+    backends = environment.get("backends") or {}
+    used = sorted({f"{path.rpartition('.')[2]} {backend}" for path, backend in backends.items()})
+    return shown | ({"backends": ", ".join(used)} if used else {})
+
+
+def report_parquet(study: Study) -> bytes:
+    """The table that ``Study.candidates`` gives, as the bytes of a Parquet file."""
+    found: bytes = study.candidates().to_parquet(None, index=False)
+    return found
+
+
+def report_json(study: Study) -> str:
+    """All candidates as JSON records: the table that ``Study.candidates`` gives, missing values null."""
+    return json.dumps(json.loads(study.candidates().to_json(orient="records")), indent=2)
