@@ -69,7 +69,7 @@ def _check(path: Path, force: bool) -> None:
 
 
 def _write(study: Study, path: Path) -> None:
-    from crossbreed.dashboard import report
+    from crossbreed.figures import report
 
     match path.suffix:
         case ".html":
@@ -85,7 +85,7 @@ def _write(study: Study, path: Path) -> None:
 
 
 def _picture(study: Study, path: Path) -> None:
-    from crossbreed.dashboard.report import front_chart
+    from crossbreed.figures.report import front_chart
 
     try:
         front_chart(study).write_image(path, width=1100, height=620, scale=2)

@@ -9,7 +9,7 @@ import streamlit as st
 from crossbreed.core.errors import StorageError
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import SECONDS, unavailable
-from crossbreed.dashboard.words import code
+from crossbreed.figures.words import code
 
 VIEWS = Path(__file__).parent / "views"
 _STYLE = "<style>.stMainBlockContainer { padding-top: 4.5rem; padding-bottom: 3rem; }</style>"

@@ -10,7 +10,7 @@ import streamlit as st
 from crossbreed.core.errors import CrossbreedError, StorageError
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.dashboard import choice, queries
-from crossbreed.dashboard.words import UNITS, amount, code, interval, seeds
+from crossbreed.figures.words import UNITS, amount, code, interval, seeds
 from crossbreed.storage.rows import StudyRow
 
 SECONDS = 2.0

@@ -13,7 +13,7 @@ import pandas as pd
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
-from crossbreed.dashboard.words import (
+from crossbreed.figures.words import (
     UNITS,
     amount,
     interval,

@@ -249,7 +249,7 @@ COSTS = {
         "which of two is faster changes with the length, and a chart mixes lengths",
         (
             "tests/storage/test_records.py::test_measurements_of_different_keys_stand_side_by_side",
-            "tests/dashboard/test_charts.py::test_a_speed_of_another_key_is_never_drawn",
+            "tests/figures/test_front.py::test_a_speed_of_another_key_is_never_drawn",
             f"{PREDICTIONS}::test_keys_are_never_mixed",
         ),
     ),

@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.study import Study
-from crossbreed.dashboard.words import amount, interval
+from crossbreed.figures.words import amount, interval
 from crossbreed.storage import Repository
 from tests.dashboard.browser import Chromium, Server, picture, serving, settled
 from tests.dashboard.material import DEVICE, HOSTILE, ON_FRONT, RUNNING, SKETCHES, STUDY, add_run, store

@@ -38,7 +38,7 @@ def visit(page: Page, url: str) -> None:
 
 def drawn(page: Page, key: str) -> list[dict]:
     """The traces of a chart as the browser has them."""
-    chart = page.locator(f".st-key-{key} .js-plotly-plot")
+    chart = page.locator(f".st-key-{key} .js-plotly-plot").last
     expect(chart).to_be_visible()
     return chart.evaluate(
         """plot => plot.data.map(t => ({x: Array.from(t.x || []), y: Array.from(t.y || []), name: t.name,
@@ -69,7 +69,7 @@ def test_candidates_are_compared_on_the_seeds_they_share(
         page.get_by_role("option", name=re.compile("^4 ")).click()
         page.keyboard.press("Escape")
         expect(page).to_have_url(re.compile("with=0%2C1%2C4"))
-        expect(page.locator(".st-key-pairs-score .js-plotly-plot")).to_contain_text("#1 − #4")
+        expect(page.locator(".st-key-pairs-score .js-plotly-plot").last).to_contain_text("#1 − #4")
         visit(page, server.url("compare", study=STUDY, **{"with": "0,77"}))
         expect(page.get_by_text("Not in this study: candidate 77.")).to_be_visible()
         expect(page.get_by_text("Choose 2 to 6 candidates above.")).to_be_visible()

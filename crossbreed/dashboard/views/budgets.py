@@ -9,7 +9,8 @@ import streamlit as st
 
 from crossbreed.core.search.candidates import OWN, Candidate
 from crossbreed.dashboard import choice, queries
-from crossbreed.dashboard.budget_charts import (
+from crossbreed.dashboard.live import current_study, follow
+from crossbreed.figures.budgets import (
     WIDEST,
     Certified,
     agreement_figure,
@@ -17,8 +18,7 @@ from crossbreed.dashboard.budget_charts import (
     furthest,
     residuals_figure,
 )
-from crossbreed.dashboard.live import current_study, follow
-from crossbreed.dashboard.words import CONVENTIONS, code, counts, percent, short_name
+from crossbreed.figures.words import CONVENTIONS, code, counts, percent, short_name
 
 PLAIN = {"displaylogo": False}
 

@@ -12,11 +12,11 @@ from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, parse, to_yaml
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.dashboard import choice, queries, tables
-from crossbreed.dashboard.charts import curves_figure
-from crossbreed.dashboard.drawing import architecture_figure
 from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.queries import Detail
-from crossbreed.dashboard.words import CONVENTIONS, amount, code, short_name
+from crossbreed.figures.drawing import architecture_figure
+from crossbreed.figures.front import curves_figure
+from crossbreed.figures.words import CONVENTIONS, amount, code, short_name
 from crossbreed.storage.rows import StudyRow
 
 POINTS_SHOWN = 9

@@ -8,7 +8,7 @@ from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.tables import candidate_rows
-from crossbreed.dashboard.words import CONVENTIONS, UNITS, code, counts, key_in_words
+from crossbreed.figures.words import CONVENTIONS, UNITS, code, counts, key_in_words
 
 TABLE = "candidates-table"
 ROWS_SHOWN = 16

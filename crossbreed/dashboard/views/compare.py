@@ -10,10 +10,10 @@ from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.pairs import compare
 from crossbreed.dashboard import choice, queries, tables
-from crossbreed.dashboard.compare_charts import bars_figure, effects_figure, overlaid_figure, pairs_figure
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Detail, Results, Stamp
-from crossbreed.dashboard.words import UNITS, code
+from crossbreed.figures.compare import bars_figure, effects_figure, overlaid_figure, pairs_figure
+from crossbreed.figures.words import UNITS, code
 from crossbreed.storage.rows import StudyRow
 
 FEWEST, MOST = 2, 6

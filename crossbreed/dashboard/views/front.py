@@ -10,13 +10,14 @@ import streamlit as st
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.search.candidates import Candidate, Objectives, crowded
 from crossbreed.core.search.study import Study
-from crossbreed.dashboard import choice, queries, report
-from crossbreed.dashboard.charts import axes, drawable, front_figure
+from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.queries import Results
 from crossbreed.dashboard.tables import candidate_rows
-from crossbreed.dashboard.words import (
+from crossbreed.figures import report
+from crossbreed.figures.front import axes, drawable, front_figure
+from crossbreed.figures.words import (
     UNITS,
     code,
     counts,

@@ -12,7 +12,7 @@ import streamlit as st
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Stamp
-from crossbreed.dashboard.words import code, counts
+from crossbreed.figures.words import code, counts
 from crossbreed.storage import Driver
 from crossbreed.storage.rows import StudyRow
 

@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from crossbreed.dashboard import choice, queries
-from crossbreed.dashboard import routing_charts as charts
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Stamp
-from crossbreed.dashboard.words import code, percent
+from crossbreed.figures import routing as charts
+from crossbreed.figures.words import code, percent
 from crossbreed.storage.rows import Analysed, AnalyticsRow, StudyRow
 
 Kinds = Mapping[str, AnalyticsRow]

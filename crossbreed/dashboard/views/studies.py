@@ -11,9 +11,9 @@ import yaml
 from crossbreed.core.search.candidates import SCORE
 from crossbreed.dashboard import queries
 from crossbreed.dashboard.live import follow
-from crossbreed.dashboard.palette import STANDINGS
 from crossbreed.dashboard.queries import Progress, Results
-from crossbreed.dashboard.words import UNITS, amount, code, counts
+from crossbreed.figures.palette import STANDINGS
+from crossbreed.figures.words import UNITS, amount, code, counts
 from crossbreed.storage.rows import StudyRow
 
 MOST_SHOWN = 20

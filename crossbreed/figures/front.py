@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 
 from crossbreed.core.search.candidates import SCORE, Candidate, Objectives
 from crossbreed.core.search.front import losses
-from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded, styles
-from crossbreed.dashboard.words import UNITS, chart_text, mean_with_interval, seeds
+from crossbreed.figures.palette import COLOURS, NEUTRAL, faded, styles
+from crossbreed.figures.words import UNITS, chart_text, mean_with_interval, seeds
 from crossbreed.storage.rows import CurveRow, RunDetail
 
 MOST_DOMINATED = 400

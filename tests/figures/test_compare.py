@@ -7,9 +7,9 @@ import pytest
 from crossbreed.core.search.genes import Effect
 from crossbreed.core.search.pairs import Comparison
 from crossbreed.core.search.statistics import Interval, Paired
-from crossbreed.dashboard.compare_charts import BETTER, WORSE, effects_figure, pairs_figure
-from crossbreed.dashboard.palette import COLOURS, NEUTRAL
 from crossbreed.dashboard.tables import differing_fields
+from crossbreed.figures.compare import BETTER, WORSE, effects_figure, pairs_figure
+from crossbreed.figures.palette import COLOURS, NEUTRAL
 
 SURE = Paired(4, 0.2, Interval(0.2, 0.1, 0.3), 0.001)
 FEW = Paired(2, -0.1, None, None)

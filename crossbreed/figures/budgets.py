@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from crossbreed.core.budget.certificate import Certificate, Residual
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.tuning import OWN
-from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded
-from crossbreed.dashboard.words import chart_text, percent, short_name
+from crossbreed.figures.palette import COLOURS, NEUTRAL, faded
+from crossbreed.figures.words import chart_text, percent, short_name
 
 LANE, FRAME = 74, 100
 """Pixels of a quantity's lane, and of what stands around all lanes."""

@@ -14,8 +14,8 @@ from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.genes import Effect
 from crossbreed.core.search.pairs import ALPHA, Comparison
 from crossbreed.core.search.statistics import Paired
-from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded
-from crossbreed.dashboard.words import UNITS, amount, chart_text, number
+from crossbreed.figures.palette import COLOURS, NEUTRAL, faded
+from crossbreed.figures.words import UNITS, amount, chart_text, number
 from crossbreed.storage.rows import CurveRow, RunDetail
 
 ROW = 30

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from crossbreed.core.genome import Architecture
-from crossbreed.dashboard.drawing import architecture_figure
+from crossbreed.figures.drawing import architecture_figure
 
 _SUBLAYER = {"mixer": "attention", "params": {"heads": 4, "short_conv": {"width": 4}}}
 

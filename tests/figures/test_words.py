@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from crossbreed.dashboard.words import amount, chart_text, code, number, si, size
+from crossbreed.figures.words import amount, chart_text, code, number, si, size
 
 
 @pytest.mark.parametrize(

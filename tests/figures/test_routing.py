@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crossbreed.dashboard.routing_charts import depth_figure, text_figure, threshold_figure
+from crossbreed.figures.routing import depth_figure, text_figure, threshold_figure
 
 ENTROPY = {
     "bins": [

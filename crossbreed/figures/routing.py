@@ -7,8 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from crossbreed.dashboard.palette import COLOURS, NEUTRAL, faded
-from crossbreed.dashboard.words import chart_text, number
+from crossbreed.figures.palette import COLOURS, NEUTRAL, faded
+from crossbreed.figures.words import chart_text, number
 
 ROW, FRAME = 26, 110
 """Pixels of a line of a map, and of what stands around it."""

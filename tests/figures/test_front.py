@@ -5,8 +5,8 @@ import math
 import pytest
 
 from crossbreed.core.search.candidates import Candidate, Objectives, read
-from crossbreed.dashboard.charts import MOST_DOMINATED, drawable, front_figure, log_ticks
-from crossbreed.dashboard.palette import styles
+from crossbreed.figures.front import MOST_DOMINATED, drawable, front_figure, log_ticks
+from crossbreed.figures.palette import styles
 from crossbreed.storage.rows import CandidateRow, EvaluationRow, MeasurementRow, PointRow, SeedRow
 
 X, Y = "decode_tokens_per_s", "score"

@@ -12,8 +12,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from crossbreed.core.genome import Architecture, Block, Router, Stage, Sublayer
-from crossbreed.dashboard.palette import AXES, NEUTRAL, ROUTER, faded
-from crossbreed.dashboard.words import chart_text
+from crossbreed.figures.palette import AXES, NEUTRAL, ROUTER, faded
+from crossbreed.figures.words import chart_text
 
 ROW, GAP, HEAD, PILL = 46, 8, 26, 24
 """Heights in pixels: a block, the space between two, a stage's title, a line such as the embedding's."""

@@ -22,10 +22,10 @@ from crossbreed.core.search import candidates
 from crossbreed.core.search.candidates import Candidate, Objectives, crowded, front_volume
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.study import Study
-from crossbreed.dashboard.budget_charts import certified, furthest, residuals_figure
-from crossbreed.dashboard.charts import axes, drawable, front_figure
-from crossbreed.dashboard.compare_charts import effects_figure
-from crossbreed.dashboard.words import (
+from crossbreed.figures.budgets import certified, furthest, residuals_figure
+from crossbreed.figures.compare import effects_figure
+from crossbreed.figures.front import axes, drawable, front_figure
+from crossbreed.figures.words import (
     CONVENTIONS,
     UNITS,
     amount,
