@@ -28,7 +28,7 @@ COST: list[str | tuple[str, str]] = [
 ]
 COUNTED = (
     f"Parameters: {QUANTITIES['parameters']}. Train FLOPs/token: {QUANTITIES['training_flops_per_token']}; a multiply-add is 2. "
-    f"Memory: {QUANTITIES['memory_bytes']}."
+    f"Memory: {QUANTITIES['memory_bytes']}. At nominal rates; a cost that is an objective is at those that trained routers chose."
 )
 OFF_BY = (
     "Off by: distance from the budget's reference at nominal rates; in brackets at the rates that trained routers chose, "

@@ -14,6 +14,7 @@ from sqlalchemy import Select, case, func, select
 
 from crossbreed.storage import schema
 from crossbreed.storage.database import Database
+from crossbreed.storage.queries import OWN
 
 _Trial, _Run, _Point = schema.Trial, schema.Run, schema.OperatingPoint
 _Measured, _Judged = schema.Measurement, schema.Evaluation
@@ -72,8 +73,7 @@ class Extremes:
             for name, key in speeds.items():
                 spans[name] = self._spans(_measured(study_id, name, key))
             for name in quantities:
-                value = _Trial.ledger[name].as_float()
-                spans[name] = self._spans(select(_Trial.id, value, value).where(_Trial.study_id == study_id))
+                spans[name] = self._spans(_counted_up(study_id, name))
         return [
             Bounds(
                 number,
@@ -113,6 +113,15 @@ def _measured(study_id: int, metric: str, key: SpeedKey) -> Select[Any]:
     wanted = zip((getattr(_Measured, name) for name in KEY), key, strict=True)
     same = [column == value for column, value in wanted]
     found: Select[Any] = query.where(_Measured.metric == metric, *same).group_by(_Trial.id)
+    return found
+
+
+def _counted_up(study_id: int, name: str) -> Select[Any]:
+    """A quantity of the ledger at the rates that trained routers chose, at nominal ones where none are stored."""
+    value = func.coalesce(_Point.ledger[name].as_float(), _Trial.ledger[name].as_float())
+    query: Any = select(_Trial.id, func.min(value), func.max(value)).join(_Run, _Run.trial_id == _Trial.id)
+    query = query.outerjoin(_Point, (_Point.run_id == _Run.id) & (_Point.name == OWN))
+    found: Select[Any] = query.where(_Trial.study_id == study_id, _Run.state.in_(COUNTED)).group_by(_Trial.id)
     return found
 
 

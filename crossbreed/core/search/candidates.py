@@ -208,16 +208,24 @@ def candidate_of(row: CandidateRow, objectives: Objectives) -> Candidate:
     }
     values = {name: tuple(found.values()) for name, found in by_seed.items()}
     means = {name: math.fsum(v) / len(v) if v else math.nan for name, v in values.items()}
-    intervals = {name: None if name in QUANTITIES else t_interval(v) for name, v in values.items()}
+    intervals = {name: None if exact(name, v) else t_interval(v) for name, v in values.items()}
     return Candidate(row, seeds, by_seed, means, intervals, counted=counted, chosen=best)
 
 
+def exact(name: str, values: Sequence[float]) -> bool:
+    """Whether an objective has no spread: a quantity of the ledger that no trained router has moved."""
+    return name in QUANTITIES and len(set(values)) <= 1
+
+
 def value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:
-    """What one run says of an objective; None where it says nothing."""
-    if name in QUANTITIES:
-        ledger = row.ledger or {}
-        return float(ledger[name]) if name in ledger else None
+    """What one run says of an objective; None where it says nothing.
+
+    A quantity of the ledger is taken at the rates that the trained routers chose; at nominal ones until they have.
+    """
     own = seed.points.get(OWN)
+    if name in QUANTITIES:
+        ledger = (own.ledger if own is not None else None) or row.ledger or {}
+        return float(ledger[name]) if name in ledger else None
     if own is None:
         return None
     if name == SCORE:

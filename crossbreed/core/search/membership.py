@@ -27,7 +27,7 @@ def front_probabilities(
 
     In each of ``draws`` draws a candidate's mean in each measured objective is its observed mean plus its standard error
     times a Student t with n - 1 degrees of freedom: the distribution that its t interval is cut from. Quantities of the
-    ledger are exact. A candidate of fewer seeds has no probability, since nothing is known of its spread, and stands in
+    ledger are exact where no router moved them. A candidate of fewer seeds has no probability, since nothing is known of its spread, and stands in
     everybody's way at its mean. What may not stand on the front takes no part. Equal input gives equal numbers.
     """
     running = [
@@ -39,7 +39,7 @@ def front_probabilities(
     fixed_FM = losses([_means(c, objectives) for c in running if c not in known], objectives.ways)
     fixed_FM = fixed_FM[non_dominated(fixed_FM, ["min"] * len(objectives.ways))]
     mean_KM = losses([_means(c, objectives) for c in known], objectives.ways)
-    error_KM = np.array([[_error(c.by_seed[n], n) for n in objectives.names] for c in known])
+    error_KM = np.array([[_error(c.by_seed[n]) for n in objectives.names] for c in known])
     degrees_KM = np.array([[max(1, len(c.by_seed[n]) - 1) for n in objectives.names] for c in known])
     # A counter-based generator with a fixed seed: the same study shows the same numbers each time.
     random = np.random.Generator(np.random.Philox(SEED))
@@ -74,10 +74,10 @@ def _means(candidate: Candidate, objectives: Objectives) -> list[float]:
     return [candidate.means[n] for n in objectives.names]
 
 
-def _error(by_seed: Mapping[int, float], name: str) -> float:
-    """Standard error of the mean; the ledger has none."""
-    if name in QUANTITIES:
-        return 0.0
+def _error(by_seed: Mapping[int, float]) -> float:
+    """Standard error of the mean; equal values have none, nor has one alone, which only the ledger may have here."""
     values = list(by_seed.values())
+    if len(set(values)) <= 1:
+        return 0.0
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from crossbreed.core.contracts.task import Score
+from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search import preview
 from crossbreed.core.search.agenda import GIVEN, WAITING
 from crossbreed.core.search.board import Board
@@ -19,6 +20,8 @@ from crossbreed.storage.rows import CandidateRow
 
 CHEAPEST = "forced:0"
 """The point at which every router takes its cheapest choice; without it the fastest is not known."""
+AT_RATES = tuple(name for name in QUANTITIES if name.endswith("flops_per_token"))
+"""Quantities of the ledger that depend on the rates at which routers choose."""
 AT_BOUND = 1e-9
 """Relative distance from a task's bound that rounding may leave."""
 
@@ -82,9 +85,12 @@ class Bound:
         return mean >= bound - slack if self.score.direction == "max" else mean <= bound + slack
 
     def _better(self, name: str, row: CandidateRow, member: Candidate) -> bool:
-        """Whether the candidate is better in a quantity of the ledger, or may be as nothing is known of it."""
+        """Whether the candidate is better in a quantity of the ledger, or may be: as nothing is known of it, or as its
+        routers may choose cheaper than their nominal rates."""
         if name == SCORE or name in self.objectives.speeds:
             return False
+        if name in AT_RATES and preview.routed(row):
+            return True
         value, theirs = (row.ledger or {}).get(name), member.means[name]
         if value is None:
             return True

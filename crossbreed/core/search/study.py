@@ -210,7 +210,8 @@ class Study:
         """One row per candidate: objectives as means with ``_low`` and ``_high`` ends of their 95% intervals (missing below
         3 seeds), whether they are ``confirmed`` by fresh runs, the learning rate of its best setting, ``front_probability``
         (missing below 3 seeds, and for what may not stand on the front), runs that trained and how many ``diverged``, ledger
-        quantities, and signed relative residuals of the budget as ``residual_*``.
+        quantities (at nominal rates; one that is an objective at the rates that trained routers chose), and signed relative
+        residuals of the budget as ``residual_*``.
         """
         return _table(self.read_candidates(), self.objectives)
 
@@ -246,7 +247,7 @@ def _table_row(candidate: Candidate, objectives: Objectives, surely: float | Non
         cells[name] = candidate.means[name]
         cells[f"{name}_low"] = None if interval is None else interval.low
         cells[f"{name}_high"] = None if interval is None else interval.high
-    cells |= {name: (row.ledger or {}).get(name) for name in QUANTITIES}
+    cells |= {n: (row.ledger or {}).get(n) for n in QUANTITIES if n not in objectives.names}
     for residual in (row.certificate or {}).get("quantities", ()):
         cells[f"residual_{residual['quantity']}"] = residual["residual"]
     return cells

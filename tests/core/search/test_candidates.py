@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from crossbreed.core.search import agenda
+from crossbreed.core.search import agenda, candidates
 from crossbreed.core.search.candidates import Objectives, front_volume, read
 from crossbreed.storage.rows import CandidateRow, EvaluationRow, MeasurementRow, PointRow, SeedRow
 
@@ -35,7 +36,7 @@ def seed(
     own = PointRow("own", None, None, None, None, speeds, evaluations)
     identities = more.get("identities", {"mixer:attention": "crossbreed 1"})
     role = more.get("role", "tune" if number == 0 else "report")
-    own = replace(own, certificate=more.get("certificate"))
+    own = replace(own, certificate=more.get("certificate"), ledger=more.get("ledger"))
     run, rungs = more.get("run", number + 1), more.get("rungs", 1)
     return SeedRow(run, number, state, None, rungs, identities, {"own": own}, role, more.get("lr", 1e-3))
 
@@ -115,6 +116,22 @@ def test_ledger_quantities_are_objectives_without_intervals() -> None:
     assert [c.on_front for c in found] == [True, False]
     assert found[0].intervals["memory_bytes"] is None
     assert front_volume(found, objectives, {"score": 0.0, "memory_bytes": 200.0}) == pytest.approx(50.0)
+
+
+def test_a_quantity_that_trained_routers_moved_is_what_they_made_of_it() -> None:
+    def trained(flops: Sequence[float], number: int, nominal: float = 100.0) -> CandidateRow:
+        seeds = [seed(i, 0.5, ledger={"decode_flops_per_token": f}) for i, f in enumerate(flops, start=1)]
+        return row(number, *seeds, ledger={"decode_flops_per_token": nominal})
+
+    # Its settings promise 60, but its gates run always; another one is dense and costs 150 as stated.
+    objectives = Objectives({"score": "max", "decode_flops_per_token": "min"})
+    liar, dense = read([trained([160.0, 170.0, 180.0], 0, 60.0), trained([150.0] * 3, 1, 150.0)], objectives)
+    assert liar.means["decode_flops_per_token"] == 170.0
+    assert liar.intervals["decode_flops_per_token"] is not None
+    assert dense.intervals["decode_flops_per_token"] is None
+    assert [liar.on_front, dense.on_front] == [False, True]
+    untrained = row(2, seed(0, None, state="queued"), ledger={"decode_flops_per_token": 60.0})
+    assert candidates.value("decode_flops_per_token", untrained, untrained.seeds[0], objectives) == 60.0
 
 
 def test_what_a_run_needs_next() -> None:

@@ -90,6 +90,17 @@ def test_what_is_better_in_another_known_quantity_is_trained() -> None:
     assert bound.verdict(row(1, point("own", 80.0), memory=8.0), front) is not None
 
 
+def test_routers_may_choose_cheaper_than_their_nominal_rates_say() -> None:
+    objectives = Objectives({"score": "max", "decode_tokens_per_s": "max", "decode_flops_per_token": "min"})
+    costs = {"decode_flops_per_token": 50.0}
+    holder = replace(HOLDER, ledger={**(HOLDER.ledger or {}), **costs})
+    bound, front = front_of(objectives, holder)
+    dense, routed = (row(1, point("own", 80.0)), row(2, point("forced:0", 80.0), routed=True))
+    dense, routed = (replace(r, ledger={**(r.ledger or {}), **costs}) for r in (dense, routed))
+    assert bound.verdict(dense, front) is not None
+    assert bound.verdict(routed, front) is None
+
+
 def test_speeds_of_another_key_say_nothing() -> None:
     bound, front = front_of(TWO, HOLDER)
     assert bound.verdict(row(1, point("own", 80.0, device="gpu")), front) is None

@@ -40,7 +40,8 @@ def timing(median: float, device: str) -> Measurement:
 
 
 def fill(repository: Repository, seed: int, trials: int = 30) -> int:
-    """Candidates of one to five runs, some diverged, off budget, unmeasured, or timed on another device."""
+    """Candidates of one to five runs, some diverged, off budget, unmeasured, timed on another device, or with routers that
+    moved their costs."""
     random = np.random.default_rng(seed)
     with repository.batch():
         study = repository.create_study("mixed", {}).id
@@ -53,7 +54,7 @@ def fill(repository: Repository, seed: int, trials: int = 30) -> int:
                 origin="sampler",
                 ledger={"memory_bytes": float(random.integers(1, 9))},
             )
-            center, speed = random.random(), random.random()
+            center, speed, routed = random.random(), random.random(), number % 3 == 0
             for run_seed in range(random.choice([1, 1, 1, 2, 4, 5])):
                 role = "report" if run_seed else "tune"
                 run = repository.add_run(trial.id, run_seed, recipe={"lr": 1e-3}, identities={}, role=role)
@@ -63,8 +64,9 @@ def fill(repository: Repository, seed: int, trials: int = 30) -> int:
                 if state != "diverged":
                     score = round(center + 0.05 * random.random(), 2)
                     repository.record_evaluation(
-                        run.id, lease, "own", tokens=16, metrics={}, score=score, rows=8
-                    )
+                        run.id, lease, "own", tokens=16, metrics={}, score=score, rows=8,
+                        ledger={"memory_bytes": float(random.integers(1, 9))} if routed else None,
+                    )  # fmt: skip
                     if run_seed or random.random() < 0.95:
                         device = "slow" if random.random() < 0.9 else "fast"
                         median = round(speed + 0.1 * random.random() + 0.1, 2)
