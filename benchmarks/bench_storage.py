@@ -5,13 +5,14 @@
     python benchmarks/bench_storage.py --trials 500 --values 30 --repeats 5
 
 Each trial has one done run with a curve of --values points, an evaluation and two timings. Printed: values written a second, in
-transactions of one run's records and of 100 runs'; then the median, and the slowest, of --repeats readings of the front: as
+transactions of one record, as a search stores what its workers stream, of one run's records, and of 100 runs'; then the median, and the slowest, of --repeats readings of the front: as
 `crossbreed front` and `Study.front()` ask for it, and for comparison with every candidate read, as a search does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import statistics
 import tempfile
@@ -76,8 +77,20 @@ def timing(phase: str, median: float) -> Measurement:
     )
 
 
-def fill(repository: Repository, study_id: int, first: int, last: int, values: int, at_once: int) -> float:
-    """Trials ``first`` to ``last`` as a driver stores them; seconds spent on their runs' records."""
+def fill(
+    repository: Repository,
+    study_id: int,
+    first: int,
+    last: int,
+    values: int,
+    at_once: int,
+    *,
+    together: bool = True,
+) -> float:
+    """Trials ``first`` to ``last`` as a driver stores them; seconds spent on their runs' records.
+
+    The records of ``at_once`` runs are one transaction, unless not ``together``: then each record is one.
+    """
     random = np.random.default_rng(first)
     curve = points(values)
     spent = 0.0
@@ -102,7 +115,7 @@ def fill(repository: Repository, study_id: int, first: int, last: int, values: i
                 assert lease is not None
                 leased.append((run.id, lease))
         began = time.perf_counter()
-        with repository.batch():
+        with repository.batch() if together else contextlib.nullcontext():
             for run_id, lease in leased:
                 score, speed = random.random(), 1000 * random.random() + 1
                 repository.record_started(run_id, lease, {"device": "bench"})
@@ -149,20 +162,23 @@ def main() -> None:
         url = given.db or str(Path(folder) / "large.db")
         with Repository.open(url) as repository:
             study = repository.create_study("large", SPEC).id
-            few = min(100, given.trials // 2)
-            alone = fill(repository, study, 0, few, given.values, 1)
-            many = fill(repository, study, few, given.trials, given.values, 100)
+            few = min(100, given.trials // 3)
+            # The first statements of each kind are put together here.
+            fill(repository, study, 0, 1, given.values, 1)
+            streamed = fill(repository, study, 1, 1 + few, given.values, 1, together=False)
+            alone = fill(repository, study, 1 + few, 1 + 2 * few, given.values, 1)
+            many = fill(repository, study, 1 + 2 * few, given.trials, given.values, 100)
             kind = "SQLite" if repository.database.is_sqlite else "PostgreSQL"
         # Beside the curve's: a score, two medians with quartiles.
         stored = given.values + 7
         print(f"{kind}: {given.trials} trials of {given.values} curve points")
-        print(
-            f"written one run a transaction: {few * stored / alone:.0f} values/s ({1e3 * alone / few:.1f} ms a run)"
-        )
-        left = given.trials - few
-        print(
-            f"written 100 runs a transaction: {left * stored / many:.0f} values/s ({1e3 * many / left:.1f} ms a run)"
-        )
+        for what, runs, seconds in (
+            ("one record", few, streamed),
+            ("one run", few, alone),
+            ("100 runs", given.trials - 1 - 2 * few, many),
+        ):
+            rate, each = runs * stored / seconds, 1e3 * seconds / runs
+            print(f"written {what} a transaction: {rate:.0f} values/s ({each:.1f} ms a run)")
         objectives = Objectives(OBJECTIVES)
         with Study.open(url) as opened:
             rows = opened.repository

@@ -86,6 +86,12 @@ class Queries(Trials, Runs):
             rows = _rows(session, query.join(schema.Architecture).where(*chosen).order_by(_Trial.number))
             return [CandidateRow(*[*row, tuple(seeds.get(row[0], ()))]) for row in rows]
 
+    def point(self, run_id: int, name: str) -> PointRow | None:
+        """A run's results at one operating point, None where there are none."""
+        with self.database.reading() as session:
+            chosen = [_Run.id == run_id, _Point.name == name]
+            return _points(session, chosen, details=True).get(run_id, {}).get(name)
+
     def points_like(self, study_id: int, prefix: str) -> dict[str, list[PointRow]]:
         """Operating points whose names begin with ``prefix``, by the key study/number/seed of their run."""
         chosen = [_Trial.study_id == study_id, _Point.name.startswith(prefix, autoescape=True)]

@@ -19,7 +19,7 @@ from crossbreed.storage.database import Database
 from crossbreed.storage.runs import become, locked_run, run_key
 from crossbreed.storage.states import ENDED
 from crossbreed.storage.studies import now
-from crossbreed.storage.upsert import upsert
+from crossbreed.storage.upsert import upsert, upsert_id
 
 
 class CurveLike(Protocol):
@@ -267,6 +267,4 @@ def _point(session: Session, run_id: int, name: str, **data: Any) -> int:
     """The id of the operating point, made when missing; what is given replaces what is stored, None leaves it."""
     row = {"run_id": run_id, "name": name} | {k: plain.plain(v) for k, v in data.items()}
     given = {k: v for k, v in row.items() if v is not None}
-    table = schema.OperatingPoint
-    upsert(session, table, [given], ["run_id", "name"])
-    return session.scalars(select(table.id).where(table.run_id == run_id, table.name == name)).one()
+    return upsert_id(session, schema.OperatingPoint, given, ["run_id", "name"])

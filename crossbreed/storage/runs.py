@@ -199,10 +199,14 @@ def _give_up_or_queue(session: Session, run: schema.Run, cause: str, ending: str
 
 def locked_run(session: Session, run_id: int) -> schema.Run:
     """The run's row, locked until the transaction ends. Raises StorageError when there is none."""
-    run = session.get(schema.Run, run_id, with_for_update=True)
-    if run is None:
-        raise StorageError(f"there is no run with id {run_id}.")
-    return run
+    # Nobody else can have changed a row that this transaction has locked already, so it is read once.
+    locked: dict[int, schema.Run] = session.info.setdefault("locked_runs", {})
+    if run_id not in locked:
+        run = session.get(schema.Run, run_id, with_for_update=True)
+        if run is None:
+            raise StorageError(f"there is no run with id {run_id}.")
+        locked[run_id] = run
+    return locked[run_id]
 
 
 def become(
