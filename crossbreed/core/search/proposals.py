@@ -7,15 +7,16 @@ same whoever asks for it.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optuna
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from crossbreed.core.contracts.space import Draw, SearchSpace, Setting
 from crossbreed.core.errors import CrossbreedError, PluginError
@@ -54,6 +55,16 @@ class Proposal:
     origin: str
 
 
+class _Memory(FrozenTrial):
+    """A trial that Optuna's storage, which copies all it is given, copies without its parameters and distributions.
+
+    Nobody changes those in place, and copying them took most of the time of a proposal.
+    """
+
+    def __deepcopy__(self, memo: object) -> FrozenTrial:
+        return copy.copy(self)
+
+
 class _Grown(Exception):
     """A name was asked with options not seen before; the cache is rebuilt with them."""
 
@@ -73,6 +84,7 @@ class Proposer:
     population: int = 10
     _domains: dict[str, Domain] = field(default_factory=dict)
     _learned: set[str] = field(default_factory=set)
+    _memories: dict[tuple[object, ...], _Memory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         samplers.known(self.sampler)
@@ -143,7 +155,10 @@ class Proposer:
 
     def _learn(self, draw: Recorder) -> None:
         for name, domain in draw.domains.items():
-            self._domains[name] = joined(self._domains.get(name), domain)
+            known = self._domains.get(name)
+            self._domains[name] = joined(known, domain)
+            if self._domains[name] != known:
+                self._memories.clear()
 
     def _study(self, history: Sequence[Past], seed: int) -> optuna.Study:
         study = optuna.create_study(
@@ -159,29 +174,31 @@ class Proposer:
                 continue
             if values is None and not past.running:
                 continue
-            distributions = {
-                name: samplers.distribution(self._domains[name])
-                for name, value in past.draws.items()
-                if name in self._domains and self._domains[name].holds(value)
-            }
-            attributes = {}
+            generation = None
             if values is not None and generation_key:
-                attributes[generation_key] = complete // self.population
+                generation = (generation_key, complete // self.population)
                 complete += 1
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
-                    values=values,
-                    params={
-                        name: samplers.encoded(self._domains[name], past.draws[name])
-                        for name in distributions
-                    },
-                    distributions=distributions,
-                    constraints=None if values is None else {BUDGET: past.violation},
-                    system_attrs=attributes,
-                )
-            )
+            study.add_trial(self._memory(past, values, generation))
         return study
+
+    def _memory(
+        self, past: Past, values: tuple[float, ...] | None, generation: tuple[str, int] | None
+    ) -> _Memory:
+        """A candidate as a trial of the cache, made once for as long as today's distributions stay the same."""
+        key = (json.dumps(past.draws, sort_keys=True), values, past.violation, generation)
+        if key not in self._memories:
+            held = {n: d for n, d in self._domains.items() if n in past.draws and d.holds(past.draws[n])}
+            trial = optuna.trial.create_trial(
+                state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
+                values=values,
+                params={name: samplers.encoded(domain, past.draws[name]) for name, domain in held.items()},
+                distributions={name: samplers.distribution(domain) for name, domain in held.items()},
+                constraints=None if values is None else {BUDGET: past.violation},
+                system_attrs={} if generation is None else dict([generation]),
+            )
+            trial.__class__ = _Memory
+            self._memories[key] = cast(_Memory, trial)
+        return self._memories[key]
 
     def _worst(self, history: Sequence[Past]) -> tuple[float, ...]:
         """Values for candidates that were never trained: samplers need finite ones, and rank these by violation."""
