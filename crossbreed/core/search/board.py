@@ -38,6 +38,7 @@ class Board:
     _counts: KeyCounts = field(default_factory=Counter)
     _whole: bool = True
     _dirty: set[int] = field(default_factory=set)
+    _given: set[int] = field(default_factory=set)
     _grown: bool = False
 
     def changed(self, number: int | None = None) -> None:
@@ -46,6 +47,10 @@ class Board:
             self._whole = True
         else:
             self._dirty.add(number)
+
+    def given(self, number: int) -> None:
+        """A run of a candidate is with a worker of this process, which knows that: it is read with the next change."""
+        self._given.add(number)
 
     def grown(self) -> None:
         """A candidate has been added."""
@@ -60,9 +65,10 @@ class Board:
             self._by_number, self._counts = {}, Counter()
         else:
             last = max(self._by_number, default=-1)
-            read = self.repository.candidates(self.study_id, points=None, numbers=self._dirty, beyond=last)
+            changed = self._dirty | self._given
+            read = self.repository.candidates(self.study_id, points=None, numbers=changed, beyond=last)
         self._whole = self._grown = False
-        self._dirty = set()
+        self._dirty, self._given = set(), set()
         self._take(read)
         return True
 

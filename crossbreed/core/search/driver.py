@@ -166,17 +166,22 @@ class Driver:
             self._look_at_others()
             self._refresh()
             self._show()
+            wait = POLL_S
             if self._stopping:
                 if not self.jobs.running:
                     if hold.fault is not None:
                         raise hold.fault
                     return "stopped" if self._ordered else "interrupted"
             # While the study is paused, what runs comes to its checkpoint and nothing else begins.
-            elif not self._paused and not self._fill() and not self._busy():
-                if self.stopping.halted is not None and self._work_left():
-                    return "out_of_time" if self.stopping.halted == "max_hours" else "out_of_tokens"
-                return "done"
-            self.jobs.work(POLL_S)
+            elif not self._paused:
+                if not self._fill() and not self._busy():
+                    if self.stopping.halted is not None and self._work_left():
+                        return "out_of_time" if self.stopping.halted == "max_hours" else "out_of_tokens"
+                    return "done"
+                if self.jobs.running and self._propose_ahead():
+                    # What was reported meanwhile is stored before the next one.
+                    wait = 0.0
+            self.jobs.work(wait)
 
     def _look_at_others(self, *, now: bool = False) -> bool:
         """Whether helpers hold runs of the study; what dead ones held is queued again. Looks once in a while, or ``now``."""
@@ -242,21 +247,23 @@ class Driver:
             if to_train:
                 self.jobs.submit(to_train[0])
             elif self._may_propose():
-                repeated = self.breeder.repeated
-                self.breeder.add_next(
-                    self.board.rows, self.board.candidates, self.board.objectives, self.halving.standings
-                )
-                self.board.grown()
-                if self.breeder.repeated > repeated:
-                    # One more seed of some candidate.
-                    self.board.changed()
+                self._propose()
             elif self._busy():
                 return True
             elif not self._close():
                 return False
             self._refresh()
-        self._propose_ahead()
         return True
+
+    def _propose(self) -> None:
+        repeated = self.breeder.repeated
+        self.breeder.add_next(
+            self.board.rows, self.board.candidates, self.board.objectives, self.halving.standings
+        )
+        self.board.grown()
+        if self.breeder.repeated > repeated:
+            # One more seed of some candidate.
+            self.board.changed()
 
     def _to_time(self, waiting: Sequence[Item], *, training: bool) -> list[Item]:
         """Runs to be timed now. Once begun, all that wait are timed, so that training pauses once for many of them.
@@ -266,9 +273,7 @@ class Driver:
         """
         previews = [] if self.stopping.halted is not None else [i for i in waiting if i.need == "preview"]
         trained = [i for i in waiting if i.need == "profile"]
-        slots = self.jobs.slots + self._ahead
-        ahead = self.search.ahead or (1 if slots == 1 else AHEAD * slots)
-        more = self._may_propose() and len(previews) < ahead
+        more = self._may_propose() and len(previews) < self._timed_together
         idle = self.stopping.halted is not None or not (training or more)
         if not previews and not trained:
             self._profiling = False
@@ -276,21 +281,30 @@ class Driver:
             self._profiling = True
         return [*previews, *trained] if self._profiling else []
 
-    def _propose_ahead(self) -> None:
-        """Queue what helpers could begin now, beside what is proposed when a worker of our own is free."""
-        while self._ahead and not self._profiling and self.stopping.halted is None and self._may_propose():
-            waiting = [
-                i
-                for i in self._waiting()
-                if i.need == "preview" or (i.need == "train" and self.halving.may_train(i))
-            ]
-            if len(waiting) >= self._ahead:
-                return
-            self.breeder.add_next(
-                self.board.rows, self.board.candidates, self.board.objectives, self.halving.standings
-            )
-            self.board.changed()
-            self._refresh()
+    @property
+    def _timed_together(self) -> int:
+        """Candidates that are proposed before the first of them is timed and trained."""
+        slots = self.jobs.slots + self._ahead
+        return self.search.ahead or (1 if slots == 1 else AHEAD * slots)
+
+    def _propose_ahead(self) -> bool:
+        """Propose one candidate more while all workers are at work; whether it did.
+
+        Helpers get what they could begin now. Of several workers the last ones leave none idle that way: what is proposed
+        while they train has not seen their results, as with any other runs beside each other.
+        """
+        if self._profiling or self.stopping.halted is not None or not self._may_propose():
+            return False
+        waiting = self._waiting()
+        begins = [i for i in waiting if i.need == "train" and self.halving.may_train(i)]
+        ready = len(begins) + sum(i.need == "preview" for i in waiting)
+        wanted = self._ahead
+        if not begins and self.jobs.slots > 1:
+            wanted = max(wanted, self._timed_together)
+        if ready >= wanted:
+            return False
+        self._propose()
+        return True
 
     def _waiting(self) -> list[Item]:
         """Runs that wait, without those given to a worker since the tables were read."""

@@ -53,10 +53,9 @@ class Intake:
             return self.repository.record_finished(
                 run_id, lease, last.state, cause=last.cause, traceback=last.traceback
             )
-        detail = self.repository.trial_detail(self.study_id, number)
-        run = next(r for r in detail.runs if r.run.id == run_id)
-        own = run.points.get(OWN)
-        trained = run.run.rungs_done >= self.rungs and own is not None and bool(own.evaluations)
+        own = self.repository.point(run_id, OWN)
+        rungs_done = self.repository.run(run_id).rungs_done
+        trained = rungs_done >= self.rungs and own is not None and bool(own.evaluations)
         if not trained or own is None or not own.speeds:
             return self.repository.release_run(run_id, lease)
         certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)

@@ -125,9 +125,8 @@ class Jobs:
         executor.start()
         signature = self.here.signature(self.role if once is None else TIMER)
         lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
-        # Somebody else's run now, or this executor's.
-        self.board.changed(item.row.number)
         if lease is None:
+            self.board.changed(item.row.number)
             return False
         if unless is not None and unless():
             self.repository.release_run(run_id, lease)
@@ -139,6 +138,7 @@ class Jobs:
         job = job_for(item, trial, run, lease, place, self.setting, self.device)
         flops = float((trial.ledger or {}).get("training_flops_per_token") or 0.0)
         self._active[lease] = _Active(item, job, folder, flops)
+        self.board.given(item.row.number)
         if once is None or once():
             executor.submit(job)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from crossbreed.core.ledger import Ledger
 from crossbreed.core.search.driver import DriverOptions
 from crossbreed.core.search.progress import Progress
 from crossbreed.core.trust import Trust
+from crossbreed.storage import Repository
 from tests.core.search import material
 from tests.core.search.material import (
     Scripted,
@@ -321,3 +323,19 @@ def test_rung_checkpoints_are_artefacts(database: Path, toys: Registry) -> None:
     detail = repository.trial_detail(study, 1).runs[0]
     assert [a.path for a in detail.artefacts] == ["tiny/1/0/rung-0.ckpt"]
     assert detail.rungs[0].checkpoint == "tiny/1/0/rung-0.ckpt"
+
+
+def test_the_next_candidates_are_proposed_while_the_last_ones_train(database: Path, toys: Registry) -> None:
+    executor = Scripted(slots=2)
+    seen: list[tuple[str, int]] = []
+
+    def look(job: Job) -> None:
+        with Repository.open(str(database), read_only=True) as reader:
+            seen.append((job.phases[0], len(reader.trials(1))))
+
+    executor.before = look
+    drive(database, setting(toys, search={"trials": 5, "seeds": 1, "ahead": 2}), executor)
+    pauses = [(before, at) for before, at in pairwise(seen) if (before[0], at[0]) == ("train", "profile")]
+    assert [at[1] for _, at in pauses[:3]] == [4, 6, 6]
+    # Nobody waited for a proposal between the last training and the first timing.
+    assert all(before[1] == at[1] for before, at in pauses)

@@ -155,11 +155,14 @@ class RayExecutor:
         called = sum(member.ready is not None for member in self._pool)
         for member in self._pool:
             if called < len(self._waiting) and member.ready is None and member.job is None:
-                member.ready = member.actor.ready.remote(list(self._gone))
+                self._ask(member)
                 called += 1
         while called < len(self._waiting) and len(self._pool) < self.slots:
             self._pool.append(self._new_member())
             called += 1
+
+    def _ask(self, member: _Member) -> None:
+        member.ready = member.actor.ready.remote(list(self._gone))
 
     def _take_on(self, member: _Member, deliver: Deliver) -> None:
         """A worker has answered: give it the job that waits longest, or replace it if it is not fit for one."""
@@ -186,6 +189,10 @@ class RayExecutor:
         ray.kill(member.actor)
         if member.seat is not None:
             self._gone = [*self._gone[-15:], member.seat]
+            for other in self._pool:
+                # Whoever was asked before does not wait for the one that is gone now.
+                if other.ready is not None and not other.fresh:
+                    self._ask(other)
 
     def _speak_of_waiting(self) -> None:
         """Say once in a while that no worker can be started: the cluster is full, smaller than asked for, or growing."""
@@ -235,6 +242,8 @@ class RayExecutor:
     def _end(self, member: _Member, deliver: Deliver, lease: str, last: Report) -> None:
         if member.ended in HEALTHY:
             member.job = member.stream = None
+            # The answer comes while the driver stores the results and looks for the next job.
+            self._ask(member)
         else:
             self._dismiss(member)
         deliver(lease, last)
