@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,7 +13,7 @@ from rich.markup import escape
 from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.genomes import read_genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, duration_s, print_json, si, size, table
+from crossbreed.cli.output import Column, data_console, duration_s, print_json, print_totalled, si, size
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.genome import digest
@@ -148,37 +150,38 @@ def print_parts(ledger: Ledger, phases: list[str]) -> None:
     """One table: equal parts together, their numbers and shares, and the total."""
     console = data_console()
     predicted = ledger.prediction
-    columns: list[Any] = ["site", "part", "rates", ("parameters", "right"), ("", "right")]
+    groups = list(_equal(ledger.parts))
+    first = [lines[0] for lines in groups]
+    named = [
+        Column("site", [*map(_where, groups), "total"], number=False),
+        Column("part", [*(part.name for part in first), ""], number=False),
+        Column(
+            "rates", [*(" ".join(f"{rate:.3g}" for rate in part.rates) for part in first), ""], number=False
+        ),
+    ]
+
+    def counted(
+        heading: str, each: Callable[[Part], float], total: float, words: Callable[[float], str]
+    ) -> list[Column]:
+        values = [len(lines) * each(lines[0]) for lines in groups]
+        shares = [*(_share(value, total) for value in values), ""]
+        return [Column(heading, [*map(words, values), words(total)]), Column("", shares)]
+
+    found = [counted("parameters", lambda part: part.parameters, ledger.parameters, lambda n: f"{n:,.0f}")]
     for phase in phases:
-        columns += [(f"{phase} FLOPs/token", "right"), ("", "right")]
-    columns += [("state", "right"), ("", "right")]
-    by_part = predicted is not None and bool(predicted.part_seconds_per_token)
-    if predicted is not None and by_part:
-        columns += [item for phase in phases for item in ((f"{phase} s/token", "right"), ("", "right"))]
-    made = table(f"\nLedger at {ledger.batch} x {ledger.tokens} tokens in {ledger.dtype}", columns)
-    totals = [getattr(ledger, PHASE_FIELDS[phase]) for phase in phases]
-    for lines in _equal(ledger.parts):
-        first, n = lines[0], len(lines)
-        where = first.site if n == 1 else f"{first.site} and {n - 1} equal"
-        row = [where, first.name, " ".join(f"{rate:.3g}" for rate in first.rates)]
-        row += [f"{n * first.parameters:,}", _share(n * first.parameters, ledger.parameters)]
-        for phase, total in zip(phases, totals, strict=True):
-            value = n * getattr(first, PHASE_FIELDS[phase])
-            row += [si(value, 4), _share(value, total)]
-        row += [size(n * first.state_bytes), _share(n * first.state_bytes, ledger.state_bytes)]
-        if predicted is not None and by_part:
-            for phase in phases:
-                value = n * predicted.part_seconds_per_token[first.site][phase]
-                row += [duration_s(value), _share(value, predicted.seconds_per_token[phase])]
-        made.add_row(*row)
-    total_row = ["total", "", "", f"{ledger.parameters:,}", ""]
-    total_row += [text for total in totals for text in (si(total, 4), "")]
-    total_row += [size(ledger.state_bytes), ""]
-    if predicted is not None and by_part:
-        total_row += [t for phase in phases for t in (duration_s(predicted.seconds_per_token[phase]), "")]
-    made.add_section()
-    made.add_row(*total_row)
-    console.print(made)
+        name = PHASE_FIELDS[phase]
+        found.append(
+            counted(f"{phase}\nFLOPs/token", attrgetter(name), getattr(ledger, name), lambda n: si(n, 4))
+        )
+    found.append(counted("state", lambda part: part.state_bytes, ledger.state_bytes, size))
+    if predicted is not None and predicted.part_seconds_per_token:
+        for phase in phases:
+            by_site = {site: of[phase] for site, of in predicted.part_seconds_per_token.items()}
+            total = predicted.seconds_per_token[phase]
+            found.append(counted(f"{phase}\ns/token", partial(_of_site, by_site), total, duration_s))
+    print_totalled(
+        console, f"\nLedger at {ledger.batch} x {ledger.tokens} tokens in {ledger.dtype}", named, found
+    )
     for phase in phases:
         executed = getattr(ledger, f"executed_{PHASE_FIELDS[phase]}")
         console.print(f"executed in {phase}: {si(executed, 4)} FLOPs/token")
@@ -197,6 +200,14 @@ def print_parts(ledger: Ledger, phases: list[str]) -> None:
             console.print(
                 f"{predicted.model} on {escape(predicted.device)}: {phase} {duration_s(seconds)} per token{known}"
             )
+
+
+def _of_site(values: Mapping[str, float], part: Part) -> float:
+    return values[part.site]
+
+
+def _where(lines: Sequence[Part]) -> str:
+    return lines[0].site if len(lines) == 1 else f"{lines[0].site} and {len(lines) - 1} equal"
 
 
 def _equal(parts: Iterable[Part]) -> list[list[Part]]:

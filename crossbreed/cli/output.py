@@ -7,8 +7,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -74,6 +74,48 @@ def table(title: str, columns: Iterable[str | tuple[str, str]], caption: str | N
         heading, justify = column if isinstance(column, tuple) else (column, "left")
         made.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     return made
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading, its cells, the last of which is a total, and whether they are numbers."""
+
+    heading: str
+    cells: Sequence[str]
+    number: bool = True
+
+    @property
+    def width(self) -> int:
+        """Characters it takes without wrapping, with the space beside it."""
+        return 3 + max(map(len, (*self.heading.split("\n"), *self.cells)))
+
+
+def print_totalled(
+    console: Console, title: str, names: Sequence[Column], groups: Iterable[Sequence[Column]]
+) -> None:
+    """Lines with a total, in as many tables as the console's width needs: each begins with ``names``, and a group of columns
+    stays together, so that no number is broken."""
+    room = console.width - sum(column.width for column in names)
+    tables: list[list[Column]] = [[]]
+    for group in groups:
+        if tables[-1] and sum(c.width for c in (*tables[-1], *group)) > room:
+            tables.append([])
+        tables[-1] += group
+    for place, columns in enumerate(tables):
+        shown = [*names, *columns]
+        made = table(title if place == 0 else "", [])
+        for column in shown:
+            made.add_column(
+                column.heading,
+                justify="right" if column.number else "left",
+                no_wrap=column.number,
+                overflow="fold",
+            )
+        *lines, total = zip(*(column.cells for column in shown), strict=True)
+        for line in lines:
+            made.add_row(*line)
+        made.add_section()
+        made.add_row(*total)
+        console.print(made)
 
 
 def si(value: float | None, digits: int = 3) -> str:
