@@ -19,10 +19,9 @@ import streamlit as st
 
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Host, Registry
-from crossbreed.core.search import candidates
+from crossbreed.core.search import candidates, genes
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.core.search.genes import Genes
-from crossbreed.core.search.study import Study
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
 from crossbreed.storage import Repository, redacted
@@ -223,12 +222,12 @@ def _health(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> Healt
 
 def effects(study: StudyRow, at: Stamp) -> Genes:
     """Which choices matter in a study as it was at a stamp."""
-    return _effects(_identity(), study.id, at, _study=study)
+    return _effects(_identity(), study.id, at, _found=results(study, at))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _effects(identity: tuple[int, int] | None, study_id: int, at: Stamp, _study: StudyRow) -> Genes:
-    return Study(repository(), _study).gene_effects()
+def _effects(identity: tuple[int, int] | None, study_id: int, at: Stamp, _found: Results) -> Genes:
+    return genes.in_study(repository(), study_id, _found.candidates, _found.objectives)
 
 
 def progress(study: StudyRow, at: Stamp) -> Progress:

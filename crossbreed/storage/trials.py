@@ -12,11 +12,13 @@ from sqlalchemy.orm import Session
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
-from crossbreed.storage.rows import ArchitectureRow, TrialRow
+from crossbreed.storage.rows import ArchitectureRow, Data, TrialRow
 from crossbreed.storage.states import check_state
 from crossbreed.storage.studies import locked_study, now
 from crossbreed.storage.upsert import insert_missing
 
+MANY = 10_000
+"""Numbers that a statement can name; of more, all trials are read."""
 SHORTEST_PREFIX = 4
 """Hex digits that a hash prefix needs at least."""
 
@@ -75,6 +77,18 @@ class Trials:
             query = query.where(schema.Trial.state.in_(states))
         with self.database.reading() as session:
             return [_trial(trial, architecture) for trial, architecture in session.execute(query)]
+
+    def genomes(self, study_id: int, numbers: Sequence[int]) -> dict[int, Data]:
+        """Number -> genome of some trials of a study."""
+        query = select(schema.Trial.number, schema.Architecture.genome).join_from(
+            schema.Trial, schema.Architecture
+        )
+        query = query.where(schema.Trial.study_id == study_id)
+        if len(numbers) < MANY:
+            query = query.where(schema.Trial.number.in_(numbers))
+        wanted = frozenset(numbers)
+        with self.database.reading() as session:
+            return {number: genome for number, genome in session.execute(query) if number in wanted}
 
     def trial(self, study_id: int, number: int) -> TrialRow:
         """The trial of that number. Raises StorageError when there is none."""

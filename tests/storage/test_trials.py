@@ -99,3 +99,12 @@ def test_a_genome_without_a_trial_can_be_kept_and_named(repository: Repository) 
         repository.add_architecture(digest(name), {"vocab": 64, "name": name})
     assert repository.architecture(digest("b")[:12]).genome["name"] == "b"
     assert len(repository.trials(study.id)) == 1
+
+
+def test_genomes_are_read_of_the_trials_that_are_asked_for(repository: Repository) -> None:
+    study = repository.create_study("s", {}).id
+    for number in range(3):
+        add = {"hash": f"{number:064x}", "genome": {"width": number}, "family": "f", "origin": "start"}
+        repository.add_trial(study, **add)
+    assert repository.genomes(study, [0, 2]) == {0: {"width": 0}, 2: {"width": 2}}
+    assert repository.genomes(study, []) == {}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -19,6 +19,7 @@ from crossbreed.core.budget.dimensions import DEPTH, unnumbered
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate, Objectives, value
 from crossbreed.core.search.statistics import MIN_SEEDS, Paired, holm, paired
+from crossbreed.storage import Repository
 
 ABSENT = "none"
 """How spaces draw that a part is left out; a choice never asked for means the same."""
@@ -146,11 +147,13 @@ def _contexts(
     return contexts
 
 
-def _contrasts(contexts: Iterable[Context], objective: str) -> Iterator[tuple[str, str, Paired]]:
+def _contrasts(contexts: Collection[Context], objective: str) -> Iterator[tuple[str, str, Paired]]:
     """(before, after, test) for each two values that enough contexts hold both of."""
     differences: dict[tuple[str, str], list[float]] = defaultdict(list)
+    # A value in fewer contexts has too few pairs with any other; a size that is never drawn twice has thousands of others.
+    held = Counter(value for by_value in contexts for value in by_value)
     for by_value in contexts:
-        for before, after in combinations(sorted(by_value), 2):
+        for before, after in combinations(sorted(v for v in by_value if held[v] >= MIN_SEEDS), 2):
             found = _difference(by_value[after], by_value[before], objective)
             if found is not None:
                 differences[before, after].append(found)
@@ -178,6 +181,16 @@ def _difference(a: Sequence[Subject], b: Sequence[Subject], objective: str) -> f
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return math.fsum(found) / len(found)
+
+
+def in_study(
+    repository: Repository, study_id: int, candidates: Sequence[Candidate], objectives: Objectives
+) -> Genes:
+    """Which choices matter among all candidates of a study. Genomes are read of those that were not drawn."""
+    genomes = repository.genomes(study_id, [c.row.number for c in candidates if not c.row.draws])
+    subjects = [subject(c, genomes.get(c.row.number), objectives) for c in candidates]
+    measured = [n for n in objectives.names if n not in QUANTITIES]
+    return effects([s for s in subjects if s is not None], measured)
 
 
 def subject(candidate: Candidate, genome: Mapping[str, Any] | None, objectives: Objectives) -> Subject | None:

@@ -188,11 +188,8 @@ class Study:
     def gene_effects(self) -> Genes:
         """Which choices matter, by pairs of candidates that differ in one alone."""
         found = self.read_candidates()
-        genomes = {t.number: t.genome for t in self.repository.trials(self.row.id)}
         objectives = self.objectives.over([c.row for c in found])
-        subjects = [genes.subject(c, genomes[c.row.number], objectives) for c in found]
-        measured = [n for n in objectives.names if n not in QUANTITIES]
-        return genes.effects([s for s in subjects if s is not None], measured)
+        return genes.in_study(self.repository, self.row.id, found, objectives)
 
     def divergence(self) -> dict[str, Divergence]:
         """How often runs of each family diverged, the highest rate first."""
