@@ -19,9 +19,10 @@ import streamlit as st
 
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Host, Registry
-from crossbreed.core.search import candidates, genes
+from crossbreed.core.search import candidates, genes, growth
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.core.search.genes import Genes
+from crossbreed.core.search.growth import Growth
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
 from crossbreed.storage import Repository, redacted
@@ -218,6 +219,16 @@ def _health(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> Healt
         tuple(source.events(study_id, limit=LATEST_EVENTS)),
         tuple(source.plugin_files(study_id)),
     )
+
+
+def volumes(study: StudyRow, at: Stamp) -> list[Growth]:
+    """How the hypervolume of a study's front grew up to a stamp, oldest first."""
+    return _volumes(_identity(), study.id, at)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _volumes(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> list[Growth]:
+    return growth.history(repository(), study_id)
 
 
 def effects(study: StudyRow, at: Stamp) -> Genes:

@@ -11,12 +11,15 @@ import yaml
 from crossbreed.core.search.candidates import SCORE
 from crossbreed.dashboard import queries
 from crossbreed.dashboard.live import follow
-from crossbreed.dashboard.queries import Progress, Results
+from crossbreed.dashboard.queries import Progress, Results, Stamp
+from crossbreed.figures.front import axes, drawable
 from crossbreed.figures.palette import STANDINGS
+from crossbreed.figures.studies import thumbnail_figure, trend_figure
 from crossbreed.figures.words import UNITS, amount, code, counts
 from crossbreed.storage.rows import StudyRow
 
 MOST_SHOWN = 20
+STILL = {"displayModeBar": False}
 HELP = {
     "running": "A search drives it now.",
     "complete": "All candidates it asks for are drawn and every run has ended.",
@@ -51,6 +54,7 @@ def _card(study: StudyRow) -> None:
             query_params={"study": study.name},
         )
         _numbers(state, results)
+        _pictures(study, at, results)
         st.progress(
             min(1.0, state.proposed / state.limit) if state.limit else 1.0,
             text=f"{state.proposed} of {state.limit} candidates drawn; runs: {counts(state.runs) or 'none yet'}",
@@ -92,6 +96,31 @@ def _numbers(state: Progress, results: Results) -> None:
     infeasible = state.trials.get("infeasible", 0)
     broken = sum(state.trials.get(s, 0) for s in ("failed", "diverged", "out_of_memory", "lost"))
     cells[-1].metric("infeasible / failed", f"{infeasible} / {broken}")
+
+
+def _pictures(study: StudyRow, at: Stamp, results: Results) -> None:
+    """The front as a thumbnail, and the trend of its hypervolume."""
+    x, y = axes(results.objectives)
+    shown, _ = drawable(results.candidates, results.objectives, x, y, off_budget=False)
+    volumes = queries.volumes(study, at)
+    if not shown:
+        return
+    front, trend = st.columns(2, gap="medium")
+    with front:
+        st.plotly_chart(
+            thumbnail_figure(shown, x, y),
+            key=f"thumbnail-{study.id}",
+            config=STILL,
+            alt=f"The front of {study.name}",
+        )
+    if volumes:
+        with trend:
+            st.plotly_chart(
+                trend_figure(volumes),
+                key=f"trend-{study.id}",
+                config=STILL,
+                alt=f"Hypervolume of {study.name}",
+            )
 
 
 def _about(spec: dict[str, Any]) -> str:
