@@ -7,7 +7,15 @@ import os
 import sys
 
 from crossbreed.core.errors import CrossbreedError
-from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE, serve
+from crossbreed.dashboard.launch import (
+    ADDRESS,
+    DEFAULT_URL,
+    EXPOSED,
+    URL_VARIABLE,
+    check_host,
+    on_this_machine,
+    serve,
+)
 
 
 def main() -> int:
@@ -18,11 +26,17 @@ def main() -> int:
     )
     parser.add_argument("--port", type=int, help="a port on loopback; default: the first free one from 8501")
     parser.add_argument("--no-browser", action="store_true", help="open no browser window")
+    parser.add_argument("--host", default=ADDRESS, help=f"the address to serve at; default: {ADDRESS}")
+    parser.add_argument("--expose", action="store_true", help="serve to other machines at --host")
     given = parser.parse_args()
+    url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
     try:
-        serve(os.environ.get(URL_VARIABLE, DEFAULT_URL), given.port, browser=not given.no_browser)
+        check_host(given.host, expose=given.expose)
+        if not on_this_machine(given.host):
+            print(EXPOSED.format(host=given.host), file=sys.stderr, flush=True)
+        serve(url, given.port, browser=not given.no_browser, host=given.host)
     except CrossbreedError as error:
-        print(error, file=sys.stderr)
+        print(f"crossbreed: {error}", file=sys.stderr)
         return error.exit_code
 
 

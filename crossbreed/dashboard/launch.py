@@ -6,11 +6,13 @@ may hold passwords.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
+from crossbreed.core.errors import ConfigError
 from crossbreed.storage import Database
 
 ADDRESS = "127.0.0.1"
@@ -19,7 +21,6 @@ DEFAULT_URL = "./crossbreed.db"
 APP = Path(__file__).with_name("app.py")
 
 _OPTIONS = {
-    "server.address": ADDRESS,
     "server.fileWatcherType": "none",
     "server.enableStaticServing": "false",
     "browser.gatherUsageStats": "false",
@@ -31,18 +32,45 @@ _OPTIONS = {
     "theme.dark.primaryColor": "#56B4E9",
 }
 
-# A page of another site whose name was pointed at this machine may not talk to the server.
-_HOSTS = (ADDRESS, "localhost")
+EXPOSED = (
+    "Whoever reaches {host} can read all of this database without a password: studies, genomes, results, tracebacks, and names "
+    "of machines and files. Nothing can be changed."
+)
 
 
-def command(port: int | None = None, *, browser: bool = True) -> list[str]:
-    """The command line of a server on loopback. ``port`` None: the first free one from 8501; without ``browser`` no window
+def check_host(host: str, *, expose: bool) -> None:
+    """Raise ConfigError for what is no address, and for one beyond this machine that nobody said to expose."""
+    if not on_this_machine(host) and not expose:
+        raise ConfigError(
+            f"--host {host!r} is reached from other machines; add --expose to serve there. {EXPOSED.format(host=host)}"
+        )
+
+
+def on_this_machine(host: str) -> bool:
+    """Whether an address is loopback. Raises ConfigError for what is no address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise ConfigError(f"--host {host!r} is no IP address, such as 127.0.0.1 or 0.0.0.0.") from None
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    """Names under which browsers may ask: a page of another site whose name was pointed at this machine may not talk to the
+    server. A server on all addresses has names that only its users know."""
+    every = not on_this_machine(host) and ipaddress.ip_address(host).is_unspecified
+    return ("*",) if every else (host, ADDRESS, "localhost")
+
+
+def command(port: int | None = None, *, browser: bool = True, host: str = ADDRESS) -> list[str]:
+    """The command line of a server at an address. ``port`` None: the first free one from 8501; without ``browser`` no window
     is opened."""
-    options = _OPTIONS | {"server.headless": "false" if browser else "true"}
+    options = _OPTIONS | {"server.address": host, "server.headless": "false" if browser else "true"}
     if port is not None:
         options["server.port"] = str(port)
     flags = [f"--{name}={value}" for name, value in options.items()]
-    flags += [f"--server.allowedHosts={host}" for host in _HOSTS]
+    flags += [f"--server.allowedHosts={name}" for name in dict.fromkeys(_hosts(host))]
     return [sys.executable, "-m", "streamlit", "run", str(APP), *flags]
 
 
@@ -53,11 +81,11 @@ def environment(url: str) -> dict[str, str]:
     return {**kept, URL_VARIABLE: url, "OMP_NUM_THREADS": "1"}
 
 
-def serve(url: str, port: int | None = None, *, browser: bool = True) -> NoReturn:
+def serve(url: str, port: int | None = None, *, browser: bool = True, host: str = ADDRESS) -> NoReturn:
     """Become the server of the database at ``url``: signals, Ctrl-C among them, reach it and nothing stays behind.
 
     Raises StorageError, before anything starts, when there is no database to read.
     """
     Database.open(url, read_only=True).close()
-    line = command(port, browser=browser)
+    line = command(port, browser=browser, host=host)
     os.execve(line[0], line, environment(url))

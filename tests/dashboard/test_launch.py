@@ -51,3 +51,30 @@ def test_a_database_that_cannot_be_read_is_a_sentence_and_exit_2(
     assert "Traceback" not in done.stderr
     assert "s3cret" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--host", "0.0.0.0"], "is reached from other machines; add --expose"),
+        (["--host", "example.com", "--expose"], "'example.com' is no IP address"),
+    ],
+)
+def test_nothing_but_loopback_is_served_by_accident(
+    tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "crossbreed.dashboard", "--no-browser", *arguments],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_a_host_that_is_exposed_is_served_under_its_own_name() -> None:
+    assert "--server.address=0.0.0.0" in (line := launch.command(host="0.0.0.0"))
+    assert "--server.allowedHosts=*" in line
+    line = launch.command(host="192.0.2.7")
+    assert "--server.allowedHosts=192.0.2.7" in line
+    assert "--server.allowedHosts=*" not in line
+    assert "can read all of this database" in launch.EXPOSED
