@@ -10,10 +10,11 @@ import typer
 from rich.markup import escape
 
 from crossbreed.cli.options import Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, print_json, table
+from crossbreed.cli.output import data_console, print_json, program, table
 from crossbreed.core.contracts.parts import Kind
-from crossbreed.core.errors import UnknownName
+from crossbreed.core.errors import ConfigError, PluginError, UnknownName
 from crossbreed.core.host import KIND_LABELS, Owner, Registry
+from crossbreed.core.trust import NO_THIRD_PARTY, plain
 
 if TYPE_CHECKING:
     from crossbreed.core.conformance.report import Report
@@ -66,15 +67,46 @@ def _of_file(registry: Registry, path: Path) -> Found:
 def _named(registry: Registry, what: str) -> Found:
     """Every plugin of that name, else every plugin of that distribution."""
     found: Found = [(kind, what) for kind in KIND_LABELS if what in registry.names(kind)]
-    found = found or _owned(registry, lambda owner: what == owner.distribution)
+    found = found or _owned(registry, lambda owner: plain(what) == plain(owner.distribution))
     if found:
         return found
     for kind, name in registry.collisions:
         if name == what:
             registry.registered(kind, name)
+    _unusable(registry, what)
     known = {name for kind in KIND_LABELS for name in registry.names(kind)}
     known |= {owner.distribution for owner in registry.owners if owner.distribution}
     raise UnknownName("plugin, file or distribution", what, known)
+
+
+def _unusable(registry: Registry, what: str) -> None:
+    """Raise PluginError when ``what`` is installed but broken or kept out, and ConfigError when it is a file without its ending."""
+    for problem in registry.problems:
+        if _is(problem.owner, what):
+            raise PluginError(
+                f"{problem.owner.name!r} of {problem.owner.source} is broken: {problem.message}; `{program()} plugins` shows "
+                "its traceback."
+            )
+    for owner in registry.refused:
+        if _is(owner, what):
+            let_in = (
+                f"--plugins-allow {owner.distribution}"
+                if registry.trust.third_party
+                else f"leave --no-third-party out, or unset {NO_THIRD_PARTY}"
+            )
+            raise PluginError(
+                f"{owner.name!r} of {owner.source} is installed, but was kept out: {registry.trust.rule}; to let it in: {let_in}."
+            )
+    file = Path(f"{what}.py")
+    if file.is_file():
+        raise ConfigError(
+            f"no plugin or distribution is called {what!r}, but there is a file {file}: {program()} check {file}"
+        )
+
+
+def _is(owner: Owner, what: str) -> bool:
+    """Whether a plugin that offers nothing is meant: by its distribution, or by its entry point, which mostly has its name."""
+    return what == owner.name or (bool(owner.distribution) and plain(what) == plain(owner.distribution))
 
 
 def _owned(registry: Registry, wanted: Callable[[Owner], bool]) -> Found:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from crossbreed.cli.genomes import read_genome
+from crossbreed.cli.genomes import KINDS, Genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json
 from crossbreed.cli.search import Device, Executor, RayAddress, RayResources, Workers, drive, resume_command
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    genomes: Annotated[
-        list[str], typer.Argument(metavar="GENOME...", help="Genome files, presets, or hash prefixes.")
-    ],
+    genomes: Annotated[list[str], typer.Argument(metavar="GENOME...", help=f"Each one {KINDS}.")],
     budget: Annotated[
         Path, typer.Option("--budget", metavar="STUDY", help="A study file: its task, budget and recipe.")
     ],
@@ -51,11 +49,12 @@ def compare(
     from crossbreed.core.search.study_setting import resolve
 
     registry = registry_of(plugin)
+    found = {text: Genome.find(text, db) for text in genomes}
     file = StudyFile.load(budget)
     search = file.search.model_copy(update={"trials": 0, "seeds": seeds})
     file = file.model_copy(update={"name": f"{file.name}-compare", "search": search})
     setting = resolve(file, registry)
-    named = {text: read_genome(text, db, registry, setting.task.vocab) for text in genomes}
+    named = {text: genome.build(registry, setting.task.vocab) for text, genome in found.items()}
     for architecture in named.values():
         check_training(architecture, registry)
     named = {text: _within(text, architecture, setting, move) for text, architecture in named.items()}

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from crossbreed.cli.conventions import CONVENTIONS, MEMORY
-from crossbreed.cli.genomes import read_genome
+from crossbreed.cli.genomes import KINDS, read_genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import Column, data_console, duration_s, print_json, print_totalled, si, size
 from crossbreed.core.contracts.cost import CostModel
@@ -36,7 +36,7 @@ SECONDS = (
 def cost(
     genome: Annotated[
         str,
-        typer.Argument(metavar="GENOME", help="A genome file, a preset, or a hash prefix in the database."),
+        typer.Argument(metavar="GENOME", help=f"The genome: {KINDS}."),
     ],
     at: Annotated[
         list[str] | None,

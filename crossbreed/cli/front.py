@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from crossbreed.core.errors import ConfigError
 if TYPE_CHECKING:
     from crossbreed.core.search.candidates import Candidate, Objectives
     from crossbreed.core.search.divergence import Divergence
+    from crossbreed.core.search.plugin_files import OlderText
     from crossbreed.storage.repository import Repository
     from crossbreed.storage.rows import StudyRow
 
@@ -31,6 +33,7 @@ def front(
 ) -> None:
     """Show the front of a study: its non-dominated candidates within the budget, with intervals and cost."""
     from crossbreed.core.search.divergence import in_study
+    from crossbreed.core.search.plugin_files import older_texts
     from crossbreed.storage.repository import Repository
 
     registry_of(plugin)
@@ -40,7 +43,10 @@ def front(
         rates = in_study(repository, row.id)
         fitted = fitted_points(repository, row)
         growth = growth_of(repository, row)
-    print_front(row.name, found, objectives, fitted, growth, rates, everything=everything, as_json=json)
+        older = older_texts(repository.plugin_files(row.id), [c for c in found if everything or c.on_front])
+    print_front(
+        row.name, found, objectives, fitted, growth, rates, older, everything=everything, as_json=json
+    )
 
 
 def find_study(repository: Repository, name: str | None) -> StudyRow:
@@ -92,8 +98,6 @@ def fitted_points(repository: Repository, row: StudyRow) -> list[dict[str, Any]]
 
 def growth_of(repository: Repository, row: StudyRow) -> list[dict[str, Any]]:
     """Every change of the front's hypervolume, oldest first."""
-    from dataclasses import asdict
-
     from crossbreed.core.search.growth import history
 
     return [asdict(change) for change in history(repository, row.id)]
@@ -106,25 +110,29 @@ def print_front(
     fitted: list[dict[str, Any]],
     growth: list[dict[str, Any]],
     rates: dict[str, Divergence],
+    older: list[OlderText],
     *,
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
     """The front, or every candidate, as a table or as JSON on stdout."""
     from crossbreed.cli.fronts import divergence_words, front_data, print_candidates
+    from crossbreed.cli.notes import print_notes
     from crossbreed.core.search.membership import front_probabilities
 
     shown = [c for c in found if everything or c.on_front]
     surely = front_probabilities(found, objectives)
     if as_json:
         data = front_data(name, shown, objectives, surely, rates)
-        print_json("front", {**data, "fitted": fitted, "growth": growth})
+        plugins = [asdict(text) for text in older]
+        print_json("front", {**data, "fitted": fitted, "growth": growth, "older_plugins": plugins})
         return
     console = data_console()
     title = f"Candidates of {name} (* on the front)" if everything else f"Front of {name}"
     print_candidates(console, shown, objectives, title, mark_front=everything, surely=surely)
     if not shown:
         console.print("Nothing is on the front yet: no candidate is trained and measured.")
+    print_notes(console, shown, older)
     for family, rate in rates.items():
         if rate.diverged:
             console.print(f"{family}: {divergence_words(rate)}.", markup=False)

@@ -44,6 +44,12 @@ HEADINGS = {
 MOST_CROWDED = 3
 """Speeds with neighbours that a table's caption names."""
 
+HASH_DIGITS = 8
+"""Of a hash in a table: enough to name a candidate by."""
+
+MEASURED = 1000
+"""Columns a table may take while it is asked how many it would like."""
+
 NARROW = 120
 """Columns below which objectives and costs are two tables: cells of one would break inside their numbers."""
 
@@ -63,7 +69,10 @@ def print_candidates(
     """
     found = list(candidates)
     wide = console.width >= NARROW
-    made = candidate_table(found, objectives, title, mark_front=mark_front, cost=wide, surely=surely)
+    options: dict[str, Any] = {"mark_front": mark_front, "cost": wide, "surely": surely}
+    made = candidate_table(found, objectives, title, hashes=True, **options)
+    if console.measure(made, options=console.options.update(max_width=MEASURED)).maximum > console.width:
+        made = candidate_table(found, objectives, title, **options)
     console.print(made)
     if not wide:
         console.print(cost_table(found, objectives))
@@ -87,10 +96,12 @@ def candidate_table(
     mark_front: bool = False,
     cost: bool = True,
     surely: Mapping[int, float] | None = None,
+    hashes: bool = False,
 ) -> Table:
     """One line a candidate, best first. ``mark_front`` stars members of the front and adds states; without ``cost`` the
     ledger's numbers and residuals are left out (candidates need none then). A question mark says that a candidate's numbers
-    are provisional; the learning rate has a column where several were tried. ``surely``: see ``print_candidates``."""
+    are provisional; the learning rate has a column where several were tried. ``surely``: see ``print_candidates``; ``hashes`` adds
+    the beginning of each, by which commands name a candidate."""
     found = by_score(candidates, objectives)
     tuned = len({s.lr for c in found for s in tuning(c.row.seeds)}) > 1
     quantities = budgeted(found) if cost else []
@@ -106,6 +117,7 @@ def candidate_table(
             *(COST if cost else []),
             *_residual_columns(quantities),
             *(["state"] if mark_front else []),
+            *(["hash"] if hashes else []),
         ],
         caption=caption(
             objectives, cost=cost, surely=surely is not None, provisional=any(map(unconfirmed, found))
@@ -124,6 +136,7 @@ def candidate_table(
             *(["-" if candidate.lr is None else f"{candidate.lr:g}"] if tuned else []),
             *(_cost_words(candidate, quantities) if cost else []),
             *([escape(row.state)] if mark_front else []),
+            *([row.hash[:HASH_DIGITS]] if hashes else []),
         )
     return made
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crossbreed.cli.fronts import candidate_table
+from crossbreed.cli.notes import Failure, failures
 from crossbreed.cli.output import duration, json_line, log_console, si
 from crossbreed.core.search.candidates import Objectives
 from crossbreed.core.search.progress import Progress
@@ -26,7 +27,10 @@ ORDER = ("running", "leased", "queued", "preempted", "done")
 
 
 class SearchView:
-    """``with SearchView(...) as view: drive(..., on_progress=view.show)``."""
+    """``with SearchView(...) as view: drive(..., on_progress=view.show)``.
+
+    A run that fails is said at once, with its cause; what had failed at the first moment shown is an earlier session's.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,8 @@ class SearchView:
         self._said = ""
         self._said_at = -PLAIN_SECONDS
         self._key: tuple[bool, bool, int] | None = None
+        self._known: set[Failure] | None = None
+        self._unsaid: list[Failure] = []
 
     def __enter__(self) -> SearchView:
         if self.console.is_terminal and not self.as_json:
@@ -59,6 +65,14 @@ class SearchView:
 
     def show(self, progress: Progress) -> None:
         """Show a moment of the search."""
+        found = failures(progress.candidates)
+        new = [] if self._known is None else [f for f in found if f not in self._known]
+        self._known = set(found)
+        self._unsaid += new
+        if not self.as_json:
+            for failure in self._unsaid:
+                self.console.print(failure.sentence, markup=False, soft_wrap=True)
+            self._unsaid = []
         if self._live is not None:
             self._live.update(self.panel(progress), refresh=True)
         else:
@@ -90,11 +104,12 @@ class SearchView:
         ended = sum(count for state, count in progress.states.items() if state not in ORDER[:-1])
         key = (progress.activity == "stopping", bool(progress.waiting), ended)
         due = self._clock() - self._said_at >= PLAIN_SECONDS or key != self._key
-        if text == self._said or not due:
+        if not self._unsaid and (text == self._said or not due):
             return
         self._said, self._said_at, self._key = text, self._clock(), key
         if self.as_json:
             self.console.print(json_line("progress", self._data(progress)), markup=False, soft_wrap=True)
+            self._unsaid = []
             return
         pace = f"{si(progress.tokens_per_s)} tokens/s, {duration(progress.eta_s)} left"
         self.console.print(f"[{duration(progress.elapsed_s)}] {text}; {pace}", markup=False)
@@ -109,6 +124,7 @@ class SearchView:
             "infeasible": progress.infeasible,
             "running": list(progress.running),
             "waiting": list(progress.waiting),
+            "failures": [failure._asdict() for failure in self._unsaid],
             "front": [c.row.number for c in progress.front],
             "hypervolume": progress.hypervolume,
             "tokens_per_s": progress.tokens_per_s,

@@ -11,11 +11,12 @@ import typer
 from rich.markup import escape
 
 from crossbreed.cli.conventions import CONVENTIONS, MATCHED, MEMORY
-from crossbreed.cli.genomes import named_preset, read_genome
+from crossbreed.cli.genomes import KINDS, read_genome
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json
 from crossbreed.core.errors import ConfigError, nearest
 from crossbreed.core.genome import Architecture, digest, to_yaml
+from crossbreed.presets import presets
 
 if TYPE_CHECKING:
     from crossbreed.cli.budgets import BudgetGiven
@@ -32,7 +33,7 @@ def match(
         str | None,
         typer.Argument(
             metavar="GENOME|FAMILY",
-            help="A genome file, a preset, a hash prefix in the database, or a family of the search space.",
+            help=f"The genome: {KINDS}; or a family of the search space.",
         ),
     ] = None,
     all_families: Annotated[
@@ -108,7 +109,7 @@ def _genome(
     text: str, db: str, registry: Registry, given: BudgetGiven, space: str | None
 ) -> Architecture | None:
     """The genome that the argument names, or None for a family; files and presets go first."""
-    if not Path(text).is_file() and named_preset(text) is None and (space or given.space) is not None:
+    if not Path(text).is_file() and text not in presets() and (space or given.space) is not None:
         known = _families(registry, given, space)
         if text in known:
             return None

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from crossbreed.cli.providers import explained
+from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Host, Registry
 from crossbreed.core.trust import NO_THIRD_PARTY, PLUGINS_ALLOW, Trust, distributions
 
@@ -90,7 +92,10 @@ _LOADING_OPTIONS = {
 
 
 class Commands(typer.Typer):
-    """A Typer whose commands all take the options of ``Loading``; ``registry_of`` finds them."""
+    """A Typer whose commands all take the options of ``Loading``; ``registry_of`` finds them.
+
+    Where a command has a database, a name that is unknown for want of a plugin file is said to be that.
+    """
 
     def command(  # type: ignore[override]
         self, name: str | None = None, **settings: Any
@@ -110,6 +115,13 @@ def _with_loading(function: Callable[..., Any]) -> Callable[..., Any]:
         token = _loading.set(Loading(**{name: arguments.pop(name) for name in _LOADING_OPTIONS}))
         try:
             return function(**arguments)
+        except ConfigError as error:
+            if "db" not in arguments or "plugin" not in arguments:
+                raise
+            found = explained(error, arguments["db"], arguments["plugin"])
+            if found is error:
+                raise
+            raise found from error
         finally:
             _loading.reset(token)
 

@@ -128,8 +128,8 @@ def drive(
         options["resources"] = Resources.load(options["resources"])
     begin = Study.join if options.get("join") else Study.start
     with begin(db, file, registry) as study:
-        for sentence in study.setting.left_out if study.setting is not None else ():
-            log.print(f"Left out: {sentence}", markup=False)
+        for sentence in study.notes:
+            log.print(sentence, markup=False)
         try:
             with SearchView(file.name, study.objectives, log, as_json=as_json) as view:
                 outcome = study.run(named=named, on_progress=view.show, **options)

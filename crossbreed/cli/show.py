@@ -10,9 +10,10 @@ from rich.markup import escape
 
 from crossbreed.cli.bookkeeping import Bookkeeping, counted
 from crossbreed.cli.conventions import CONVENTIONS, MEMORY
-from crossbreed.cli.genomes import PREFIX, cost_model, named_preset, read_genome, stored_genome, tree
+from crossbreed.cli.genomes import KINDS, Genome, cost_model, tree
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json, si, size, table
+from crossbreed.cli.providers import explained
 from crossbreed.core.errors import UnknownName
 from crossbreed.core.genome import Architecture, digest, to_yaml
 from crossbreed.core.ledger import Ledger, Shape
@@ -24,7 +25,7 @@ Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 def show(
     genome: Annotated[
         str,
-        typer.Argument(metavar="GENOME", help="A genome file, a preset, or a hash prefix in the database."),
+        typer.Argument(metavar="GENOME", help=f"The genome: {KINDS}."),
     ],
     tokens: Annotated[int, typer.Option(min=1, help="Tokens in a sequence, for the ledger.")] = 1024,
     batch: Annotated[int, typer.Option(min=1, help="Sequences in a batch, for the ledger.")] = 1,
@@ -38,21 +39,22 @@ def show(
 ) -> None:
     """Show a genome in its canonical form, as a tree, and its ledger. Builds no weights."""
     registry = registry_of(plugin)
+    found = Genome.find(genome, db)
     try:
-        architecture = read_genome(genome, db, registry)
+        architecture = found.build(registry)
     except UnknownName as error:
         # A plugin that was removed leaves its genomes readable; what they cost needs it.
-        if json or not PREFIX.fullmatch(genome) or named_preset(genome) is not None:
+        if json or not found.stored:
             raise
-        architecture = stored_genome(genome, db)
-        _print_genome(architecture)
+        _print_genome(found.as_stored())
+        why = str(explained(error, db, plugin)).rstrip(".")
         log_console().print(
-            f"Shown as it was stored, without its ledger: {error} `crossbreed front --all` has its results.",
+            f"Shown as it was stored, without its ledger: {why}. `crossbreed front --all` has its results.",
             markup=False,
         )
         return
     ledger = cost_model(registry).estimate(architecture, Shape(batch, tokens, dtype))
-    preset = named_preset(genome)
+    preset = found.preset
     if json:
         print_json(
             "show",

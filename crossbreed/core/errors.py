@@ -22,6 +22,7 @@ class UnknownName(ConfigError):
     """A plugin, preset, field or run that does not exist; the message names the nearest one that does."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name = kind, name
         known = sorted(known)
         super().__init__(
             f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known) or 'none'}.{hint}"

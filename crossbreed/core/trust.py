@@ -43,7 +43,7 @@ class Trust:
         """Whether plugins of a distribution may run; one that is installed without a name only where all may."""
         if not self.third_party:
             return False
-        return self.allow is None or _plain(distribution) in map(_plain, self.allow)
+        return self.allow is None or plain(distribution) in map(plain, self.allow)
 
     @property
     def rule(self) -> str:
@@ -63,6 +63,6 @@ def distributions(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A distribution's name as package indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -20,6 +20,7 @@ from crossbreed.storage.database import Database
 from crossbreed.storage.rows import RunRow
 from crossbreed.storage.states import ENDED, check_state, following, refusal
 from crossbreed.storage.studies import now
+from crossbreed.storage.trials import missing_trial
 from crossbreed.storage.upsert import insert_missing
 
 MAX_ATTEMPTS = 3
@@ -178,6 +179,9 @@ class Runs:
             query = run_query().where(schema.Study.name == name, schema.Trial.number == number)
             rows = run_rows(session, query.order_by(schema.Run.seed))
             found = [row for row in rows if row.seed == seed]
+            if not rows:
+                study = session.scalars(select(schema.Study.id).where(schema.Study.name == name)).one()
+                raise ConfigError(f"run {key!r} does not exist: {missing_trial(session, study, number)}")
             if not found:
                 raise UnknownName("run", key, [row.key for row in rows])
             return found[0]

@@ -14,7 +14,7 @@ from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
 from crossbreed.storage.rows import EventRow, PluginText, StudyRow
-from crossbreed.storage.upsert import insert_missing
+from crossbreed.storage.upsert import insert_missing, upsert
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -85,16 +85,17 @@ class Studies:
             return dict(study.reference_point or {})
 
     def add_plugin_file(self, study_id: int, path: str, sha256: str, text: str) -> None:
-        """Keep a plugin file with its study; the same content under the same path is kept once."""
+        """Keep a plugin file that is used now with its study; the same content under the same path is kept once."""
         row = {"study_id": study_id, "path": path, "sha256": sha256, "text": text, "added_at": now()}
         with self.database.writing() as session:
-            insert_missing(session, schema.PluginFileRow, row, ["study_id", "path", "sha256"])
+            upsert(session, schema.PluginFileRow, [row], ["study_id", "path", "sha256"])
 
     def plugin_files(self, study_id: int) -> list[PluginText]:
-        """Every plugin file a study used, oldest first; a file that was edited stands once for each content."""
+        """Every plugin file a study used, the one used last at the end; one that was edited stands once for each content."""
         table = schema.PluginFileRow
+        query = select(table).where(table.study_id == study_id).order_by(table.added_at, table.id)
         with self.database.reading() as session:
-            rows = session.scalars(select(table).where(table.study_id == study_id).order_by(table.id))
+            rows = session.scalars(query)
             return [PluginText(r.path, r.sha256, r.text) for r in rows]
 
     def add_event(self, study_id: int, kind: str, payload: Mapping[str, Any] | None = None) -> int:

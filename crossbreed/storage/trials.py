@@ -96,7 +96,7 @@ class Trials:
         with self.database.reading() as session:
             found = session.execute(query).one_or_none()
             if found is None:
-                raise StorageError(f"trial {number} is not in this study.")
+                raise StorageError(missing_trial(session, study_id, number))
             return _trial(*found)
 
     def find_trial(self, study_id: int, hash: str) -> TrialRow | None:
@@ -148,6 +148,14 @@ class Trials:
             if len(found) > 1:
                 raise ConfigError(f"hash prefix {prefix!r} fits several architectures; give more digits.")
             return ArchitectureRow(found[0].hash, found[0].genome)
+
+
+def missing_trial(session: Session, study_id: int, number: int) -> str:
+    """That a study has no trial of a number, and which it has."""
+    name = session.scalar(select(schema.Study.name).where(schema.Study.id == study_id))
+    last = session.scalar(select(func.max(schema.Trial.number)).where(schema.Trial.study_id == study_id))
+    has = "it has none" if last is None else f"they are numbered from 0 to {last}"
+    return f"study {name!r} has no candidate {number}; {has}."
 
 
 def _stored(session: Session, hash: str, genome: Mapping[str, Any]) -> schema.Architecture:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -126,6 +126,19 @@ def router_file(tmp_path: Path) -> Path:
     path = tmp_path / "every_third.py"
     path.write_text(ROUTER)
     return path
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in which distributions are installed; what it holds is forgotten afterwards."""
+    path = tmp_path / "site"
+    path.mkdir()
+    monkeypatch.syspath_prepend(str(path))
+    before = set(sys.modules)
+    yield path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(path)):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

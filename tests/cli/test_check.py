@@ -9,6 +9,7 @@ import pytest
 from crossbreed.cli.check import _named
 from crossbreed.core.host import KIND_LABELS, Registry
 from tests.cli.conftest import Cli
+from tests.support.distributions import install
 
 LEAKY = '''
 """A channel mixer that subtracts the mean of the whole piece."""
@@ -98,6 +99,31 @@ def test_bad_input_is_exit_2(cli: Cli, arguments: list[str], sentence: str) -> N
     assert result.code == 2
     assert result.out == ""
     assert sentence in result.err
+
+
+def test_an_installed_plugin_that_is_broken_or_kept_out_is_said_to_be_that(cli: Cli, site: Path) -> None:
+    install(site, "crossbreed-sharp-gate", "import a_kernel_nobody_has\n", entry="sharp_gate")
+    for what in ("sharp_gate", "crossbreed-sharp-gate", "crossbreed_sharp_gate"):
+        result = cli("check", what)
+        assert result.code == 2
+        assert (
+            "'sharp_gate' of crossbreed-sharp-gate 1.0 is broken: ModuleNotFoundError: No module named"
+            in result.err
+        )
+        result = cli("check", what, "--no-third-party")
+        assert result.code == 2
+        assert "kept out: third-party plugins are off; to let it in: leave --no-third-party out" in result.err
+        result = cli("check", what, "--plugins-allow", "another")
+        assert (
+            "kept out: only another may run; to let it in: --plugins-allow crossbreed-sharp-gate."
+            in result.err
+        )
+
+
+def test_a_files_name_without_its_ending_names_the_file(cli: Cli, leaky: Path) -> None:
+    result = cli("check", "leaky")
+    assert result.code == 2
+    assert "there is a file leaky.py: crossbreed check leaky.py" in result.err
 
 
 @pytest.mark.parametrize(

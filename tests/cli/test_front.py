@@ -53,7 +53,10 @@ def test_the_table_shows_score_speed_cost_and_residuals(cli: Cli, db: Path) -> N
         assert text in line, text
     for heading in ("FLOPs/token", "tokens/s", "non-emb.", "memory"):
         assert heading in result.out, heading
-    assert any(line.split()[-6:] == ["off", "by"] * 3 for line in result.out.splitlines())
+    assert any(
+        [w for w in line.split() if w in ("off", "by")] == ["off", "by"] * 3
+        for line in result.out.splitlines()
+    )
     assert "family 2" not in result.out
     assert "batch 1, 32 tokens, float32, a test (1 thread)" in result.out
 
@@ -96,6 +99,15 @@ def test_all_shows_dominated_and_infeasible_candidates_too(cli: Cli, db: Path) -
     assert sum("*" in line and "family" in line for line in lines) == 2
 
 
+def test_a_table_that_has_room_names_candidates_by_hashes_that_commands_take(
+    cli: Cli, db: Path, hashes: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f" {hashes[1][:8]}" in cli("front", "--db", db).out
+    assert cli("show", hashes[1][:8], "--db", db).code == 0
+    monkeypatch.setenv("COLUMNS", "125")
+    assert hashes[1][:8] not in cli("front", "--db", db).out
+
+
 def test_members_show_how_surely_they_stand_there(cli: Cli, db: Path) -> None:
     found = cli("front", "--db", db, "--all", "--json").json("front")
     surely = {c["number"]: c["front_probability"] for c in found["candidates"]}
@@ -124,6 +136,8 @@ def test_families_whose_runs_diverged_are_named_with_their_rate(cli: Cli, db: Pa
     assert (member["divergence"]["diverged"], member["divergence"]["runs"]) == (1, 5)
     text = cli("front", "--db", db).out
     assert "family 1: 1 of 5 runs diverged (20%, 95% interval 4% to 62%)." in text
+    # What failed says why, under the table it stands in.
+    assert "candidate 1, seed 9 diverged: loss was nan at step 3 of 9" in text
 
 
 def test_an_unknown_study_names_the_nearest(cli: Cli, db: Path) -> None:

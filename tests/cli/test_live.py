@@ -101,6 +101,44 @@ def test_a_job_that_waits_for_a_device_is_said_at_once_and_to_whom(
     assert why in screen.getvalue()
 
 
+def failing(candidate: Candidate, **changes: object) -> Candidate:
+    seeds = (*candidate.row.seeds[:-1], replace(candidate.row.seeds[-1], state="failed", **changes))
+    return replace(candidate, row=replace(candidate.row, seeds=seeds))
+
+
+def test_a_run_that_fails_is_said_once_with_its_cause_and_one_that_had_failed_before_is_not(
+    stored: tuple[list[Candidate], Objectives],
+) -> None:
+    candidates, objectives = stored
+    before = failing(candidates[0], cause="of another session")
+    moments = [
+        moment([before, *candidates[1:]]),
+        moment(
+            [before, failing(candidates[1], cause="exception: RuntimeError: no coin\ntoday"), *candidates[2:]]
+        ),
+    ]
+    why = "candidate 1, seed 3 (family 1) failed: exception: RuntimeError: no coin today"
+    for terminal in (False, True):
+        log = io.StringIO()
+        console = Console(file=log, force_terminal=terminal, width=200, highlight=False, soft_wrap=True)
+        with SearchView("small", objectives, console, clock=lambda: 0.0) as view:
+            for shown in (*moments, moments[-1]):
+                view.show(shown)
+        assert log.getvalue().count(why) == 1, terminal
+        assert "of another session" not in log.getvalue()
+    log = io.StringIO()
+    console = Console(file=log, soft_wrap=True, highlight=False)
+    with SearchView("small", objectives, console, clock=lambda: 0.0, as_json=True) as view:
+        for shown in moments:
+            view.show(shown)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    SCHEMAS[lines[-1]["schema"]].validate(lines[-1])
+    assert [[f["cause"] for f in line["failures"]] for line in lines] == [
+        [],
+        ["exception: RuntimeError: no coin today"],
+    ]
+
+
 def test_beside_json_every_line_is_an_object_of_its_schema_on_a_terminal_too(
     stored: tuple[list[Candidate], Objectives],
 ) -> None:

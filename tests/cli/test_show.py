@@ -96,10 +96,34 @@ def test_a_wrong_genome_is_one_sentence(
 def test_what_is_neither_a_file_nor_a_hash_is_named(cli: Cli) -> None:
     result = cli("show", "transformr.yaml")
     assert result.code == 2
+    assert "genome file 'transformr.yaml' does not exist" in result.err
+    result = cli("show", "Oryx-Mini")
+    assert result.code == 2
     assert (
-        "genome 'transformr.yaml' is neither a file, a preset nor a hash prefix of 4 to 64 hex digits"
-        in result.err
-    )
+        "genome 'Oryx-Mini' is neither a file, a preset, a candidate as STUDY/NUMBER nor a hash prefix of 4 to 64 hex digits; "
+        "did you mean 'oryx-"
+    ) in result.err
+    assert "`crossbreed presets` lists presets" in result.err
+
+
+def test_a_file_that_is_no_genome_is_said_to_be_what_it_is(cli: Cli, tmp_path: Path) -> None:
+    assert cli("init", "study.yaml").code == 0
+    for command in ("show", "cost"):
+        result = cli(command, "study.yaml")
+        assert result.code == 2
+        assert "'study.yaml' is a study file, not a genome" in result.err
+    (tmp_path / "budget.yaml").write_text(yaml.safe_dump({"match": {"parameters": 1}}))
+    assert "'budget.yaml' is a budget file, not a genome" in cli("show", "budget.yaml").err
+
+
+def test_a_stored_candidate_is_shown_by_its_study_and_number(
+    cli: Cli, db: Path, hashes: dict[int, str]
+) -> None:
+    assert cli("show", "small/1", "--db", db, "--json").json("show")["hash"] == hashes[1]
+    assert cli("cost", "small/1", "--db", db, "--json").json("cost")["hash"] == hashes[1]
+    missing = cli("show", "small/7", "--db", db)
+    assert missing.code == 2
+    assert "study 'small' has no candidate 7; they are numbered from 0 to 3." in missing.err
 
 
 def test_a_hash_needs_a_database(cli: Cli) -> None:

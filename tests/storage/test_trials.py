@@ -88,7 +88,7 @@ def test_an_architecture_is_found_by_a_prefix_of_its_hash(repository: Repository
 
 def test_an_unknown_number_is_a_sentence(sqlite_repository: Repository) -> None:
     study = sqlite_repository.create_study("s", {})
-    with pytest.raises(StorageError, match="trial 3"):
+    with pytest.raises(StorageError, match="study 's' has no candidate 3; it has none"):
         sqlite_repository.trial(study.id, 3)
 
 

@@ -149,7 +149,9 @@ def wanted_seeds(
             continue
         used = {s.seed for s in candidate.row.seeds}
         free = (n for n in range(settings, settings + seeds + len(used)) if n not in used)
-        missing = [next(free) for _ in range(seeds - len(candidate.reports))]
+        # Of whatever version of the plugins: those of another one than its numbers are were run all the same.
+        made = sum(s.role == "report" for s in candidate.row.seeds)
+        missing = [next(free) for _ in range(seeds - made)]
         if missing:
             wanted.append((candidate, candidate.chosen, missing))
     return wanted

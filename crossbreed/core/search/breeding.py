@@ -243,7 +243,7 @@ class Breeder:
             data = self.repository.trial(self.study_id, row.number).genome
             architecture = genome.parse(Architecture, data, f"trial {row.number}")
             try:
-                self.setting.registry.identities(architecture)
+                self.setting.identities(architecture)
             except UnknownName as error:
                 self._buildable[row.trial_id] = False
                 payload = {"trial": row.number, "cause": str(error)}
@@ -257,7 +257,7 @@ class Breeder:
             trial_id,
             seed,
             recipe=self.setting.file.train.at(lr),
-            identities=self.setting.registry.identities(architecture),
+            identities=self.setting.identities(architecture),
             role=role,
         )
 

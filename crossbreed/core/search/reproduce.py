@@ -18,7 +18,7 @@ from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Curve, Evaluated, Finished, Record, RungDone, Started
 from crossbreed.core.search.candidates import OWN
 from crossbreed.core.search.study_file import StudyFile
-from crossbreed.core.search.study_setting import COST_MODEL, StudySetting, resolve
+from crossbreed.core.search.study_setting import COST_MODEL, RunSetting, resolve_runs
 from crossbreed.core.search.trained import check_data, check_identities
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunDetail, RunRow
@@ -172,11 +172,11 @@ def plan(
         raise ConfigError(
             f"folder {str(folder)!r} exists already; a run is repeated in a fresh one, see --out."
         )
-    setting = resolve(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
+    setting = resolve_runs(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
     check_data(repository, study, setting)
     stored = repository.trial(row.study_id, row.number)
     architecture = registry.canonical(genome.parse(Architecture, stored.genome, f"genome of run {key}"))
-    check_identities(row, registry.identities(architecture))
+    check_identities(row, setting.identities(architecture))
     environment = row.environment or {}
     device = device or str(environment.get("device_type", "cpu"))
     try:
@@ -199,7 +199,7 @@ def _job(
     architecture: dict[str, Any],
     certificate: dict[str, Any] | None,
     recipe: Recipe,
-    setting: StudySetting,
+    setting: RunSetting,
     folder: Path,
 ) -> Job:
     """To the end of what was trained, and judged where it was."""

@@ -11,7 +11,7 @@ from crossbreed.core.errors import ConfigError, PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search import divergence, executors, genes
+from crossbreed.core.search import divergence, executors, genes, plugin_files
 from crossbreed.core.search.candidates import Candidate, Objectives, front_volume, read
 from crossbreed.core.search.divergence import Divergence
 from crossbreed.core.search.driver import Driver, DriverOptions, End
@@ -50,10 +50,21 @@ class Outcome:
 
 
 class Study:
-    """A study in a database. ``Study.open`` reads results; ``Study.start`` gives one that can ``run``."""
+    """A study in a database. ``Study.open`` reads results; ``Study.start`` gives one that can ``run``.
 
-    def __init__(self, repository: Repository, row: StudyRow, setting: StudySetting | None = None) -> None:
+    notes: what its user should know before it runs, each a sentence.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        row: StudyRow,
+        setting: StudySetting | None = None,
+        changed: Sequence[str] = (),
+    ) -> None:
         self.repository, self.row, self.setting = repository, row, setting
+        left_out = () if setting is None else setting.left_out
+        self.notes = (*changed, *(f"Left out: {sentence}" for sentence in left_out))
         self.file = StudyFile.read(row.spec, f"study {row.name!r}")
 
     @staticmethod
@@ -80,7 +91,8 @@ class Study:
             row = repository.open_study(file.name)
             stored = StudyFile.read(row.spec, f"stored study {file.name!r}")
             file.check_continues(stored)
-            _check_plugins(repository, row, registry)
+            for sentence in plugin_files.check(repository, row, registry):
+                raise PluginError(f"{sentence} A helper needs the text that its driver uses.")
             setting = resolve(stored, registry)
             check_data(repository, row, setting)
             return Study(repository, row, setting)
@@ -93,10 +105,16 @@ class Study:
         """Create the study of a file, or take it up where it was left. Plugin files in ``registry`` are stored with it.
 
         Raises ConfigError when a stored study of that name has another task, budget, recipe or objectives, and
-        PluginError when it used a plugin file that was not given again.
+        PluginError when it used a plugin file that was not given again. One that was edited is among its ``notes``.
         """
-        setting = resolve(file, registry)
+        try:
+            setting = resolve(file, registry)
+        except ConfigError:
+            # A name may be unknown, or known twice, for a reason that only the stored study tells.
+            plugin_files.check_stored(url, file.name, registry)
+            raise
         repository = Repository.open(url)
+        changed: tuple[str, ...] = ()
         try:
             row = repository.find_study(file.name)
             if row is None:
@@ -104,7 +122,7 @@ class Study:
             else:
                 stored = StudyFile.read(row.spec, f"stored study {file.name!r}")
                 file.check_continues(stored)
-                _check_plugins(repository, row, registry)
+                changed = plugin_files.check(repository, row, registry)
                 if stored != file:
                     repository.set_spec(row.id, file.as_data())
             check_data(repository, row, setting)
@@ -113,7 +131,7 @@ class Study:
             for plugin in registry.files:
                 path = str(Path(plugin.path).absolute())
                 repository.add_plugin_file(row.id, path, plugin.sha256, plugin.text)
-            return Study(repository, repository.open_study(file.name), setting)
+            return Study(repository, repository.open_study(file.name), setting, changed)
         except BaseException:
             repository.close()
             raise
@@ -276,14 +294,3 @@ def _find(repository: Repository, name: str | None) -> StudyRow:
     raise ConfigError(
         f"database {repository.database.shown} holds {len(studies)} studies: {names}. Say which one."
     )
-
-
-def _check_plugins(repository: Repository, row: StudyRow, registry: Registry) -> None:
-    """Every plugin file a study used is required again: its candidates cannot be built without it."""
-    given = {f.sha256 for f in registry.files} | {str(Path(f.path).absolute()) for f in registry.files}
-    for stored in repository.plugin_files(row.id):
-        if stored.sha256 not in given and stored.path not in given:
-            raise PluginError(
-                f"study {row.name!r} uses plugin file {stored.path!r} (sha256 {stored.sha256[:12]}), which was not given; "
-                f"add --plugin {stored.path}"
-            )

@@ -26,21 +26,29 @@ COST_MODEL = "analytic"
 
 
 @dataclass(frozen=True)
-class StudySetting:
-    """Everything a search needs that does not change while it runs.
-
-    ``reference`` is None for a budget given in numbers. ``left_out`` says which registered parts ``all`` did not take, and
-    why.
-    """
+class RunSetting:
+    """What every run of a study shares, whatever its search may propose. ``reference`` is None for a budget given in numbers."""
 
     file: StudyFile
     registry: Registry
     task: Task
-    space: SearchSpace
-    setting: Setting
     budget: Budget
     cost_model: CostModel
     reference: Architecture | None
+
+    def identities(self, architecture: Architecture) -> dict[str, str]:
+        """``kind:name`` -> identity of every plugin that a run's numbers come from: its architecture's and its task's."""
+        task = self.registry.registered("task", self.file.task.name).owner.identity
+        return {**self.registry.identities(architecture), f"task:{self.file.task.name}": task}
+
+
+@dataclass(frozen=True)
+class StudySetting(RunSetting):
+    """Everything a search needs that does not change while it runs. ``left_out`` says which registered parts ``all`` did not
+    take, and why."""
+
+    space: SearchSpace
+    setting: Setting
     left_out: tuple[str, ...] = ()
 
     def hypervolume_reference(self, objectives: Objectives) -> dict[str, float]:
@@ -63,16 +71,22 @@ def resolve(file: StudyFile, registry: Registry) -> StudySetting:
 
     Raises UnknownName, ConfigError or MissingCapability with one sentence; trains nothing.
     """
+    runs = resolve_runs(file, registry)
+    d_model = runs.reference.d_model if runs.reference is not None else int(file.budget.d_model or 0)
+    place = Place(runs.task.vocab, runs.task.length, d_model, runs.budget.shape.dtype)
+    space, setting, left_out = open_space(file.space, registry, place)
+    return StudySetting(**vars(runs), space=space, setting=setting, left_out=left_out)
+
+
+def resolve_runs(file: StudyFile, registry: Registry) -> RunSetting:
+    """``resolve`` without the search space: what a stored run needs to be used again, or to be run again."""
     task: Task = _build(registry, "task", file.task.name, file.task.params)
     _check_score(file, task)
     cost_model = registry.factory("cost", COST_MODEL)(registry.config("cost", COST_MODEL, {}), registry)
     reference = _reference(file, registry, task)
     budget = _budget(file, registry, task, cost_model, reference)
     _check_points(file, registry, task, reference)
-    d_model = reference.d_model if reference is not None else int(file.budget.d_model or 0)
-    place = Place(task.vocab, task.length, d_model, budget.shape.dtype)
-    space, setting, left_out = open_space(file.space, registry, place)
-    return StudySetting(file, registry, task, space, setting, budget, cost_model, reference, left_out)
+    return RunSetting(file, registry, task, budget, cost_model, reference)
 
 
 class Place(NamedTuple):

@@ -46,7 +46,7 @@ def _retire_old_versions(repository: Repository, study_id: int, setting: StudySe
 def _identities(setting: StudySetting, architecture: Architecture, key: str) -> dict[str, str]:
     """Versions of a waiting run's plugins. Raises PluginError when one is gone: with it back, the run goes on."""
     try:
-        return setting.registry.identities(architecture)
+        return setting.identities(architecture)
     except UnknownName as error:
         raise PluginError(
             f"run {key} is still to be trained, but one of its plugins was removed: {error} Install it again or name it "

@@ -17,7 +17,7 @@ from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.ledger import Shape
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.search.study_file import StudyFile
-from crossbreed.core.search.study_setting import StudySetting, resolve
+from crossbreed.core.search.study_setting import RunSetting, resolve_runs
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunRow, StudyRow
 
@@ -31,7 +31,7 @@ class TrainedRun:
 
     row: RunRow
     model: LanguageModel
-    setting: StudySetting
+    setting: RunSetting
     header: Header
     recipe: Recipe
     folder: Path
@@ -50,11 +50,11 @@ def load(repository: Repository, key: str, registry: Registry, device: str = "cp
     """
     row = repository.run_by_key(key)
     study = repository.open_study(key.split("/")[0])
-    setting = resolve(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
+    setting = resolve_runs(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
     trial = repository.trial(row.study_id, row.number)
     architecture = registry.canonical(genome.parse(Architecture, trial.genome, f"genome of run {key}"))
     check_data(repository, study, setting)
-    check_identities(row, registry.identities(architecture))
+    check_identities(row, setting.identities(architecture))
     rungs = [rung for rung in repository.rungs(row.id) if rung.checkpoint is not None]
     if not rungs:
         raise ConfigError(f"run {key} is {row.state} and left no checkpoint; only a trained run can be used.")
@@ -74,7 +74,7 @@ def load(repository: Repository, key: str, registry: Registry, device: str = "cp
     return TrainedRun(row, model.eval(), setting, header, recipe, Path(str(rungs[-1].checkpoint)).parent)
 
 
-def check_data(repository: Repository, study: StudyRow, setting: StudySetting) -> None:
+def check_data(repository: Repository, study: StudyRow, setting: RunSetting) -> None:
     """Raise ConfigError for other evaluation items than a study was begun with: a task's settings can stay the same while the
     text they name changes."""
     stored = repository.first_event(study.id, TASK_DATA)

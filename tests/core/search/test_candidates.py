@@ -109,6 +109,14 @@ def test_seeds_of_another_plugin_version_do_not_pool() -> None:
     assert found.values["score"] == (0.1, 0.1)
 
 
+def test_fresh_runs_of_a_new_version_that_all_fail_are_not_asked_for_again() -> None:
+    old, new = {"mixer:attention": "crossbreed 1"}, {"mixer:attention": "crossbreed 2"}
+    reports = [seed(n, None, state="diverged", identities=new) for n in (1, 2, 3)]
+    (found,) = read([row(0, seed(0, 0.9, measurement(9.0), identities=old), *reports)], TWO)
+    assert found.on_front
+    assert not agenda.wanted_seeds([found], 3, settings=1)
+
+
 def test_ledger_quantities_are_objectives_without_intervals() -> None:
     objectives = Objectives({"score": "max", "memory_bytes": "min"})
     rows = [row(i, seed(0, 0.5), ledger={"memory_bytes": 100.0 + i}) for i in range(2)]
