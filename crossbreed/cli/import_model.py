@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 
 from crossbreed.cli.genomes import tree
 from crossbreed.cli.options import Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json
+from crossbreed.cli.settings import given_settings
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import QUANTITIES
 
@@ -49,7 +49,7 @@ def import_model(
     if taken:
         raise ConfigError(f"folder {str(out)!r} holds {taken[0]} already; choose another.")
     with log_console().status(f"reading {path}"):
-        found = build(read(path, _settings(settings or [])), registry, format)
+        found = build(read(path, given_settings(settings or [])), registry, format)
     sha256 = _write(found, out)
     if json:
         print_json(
@@ -94,17 +94,3 @@ def digest_of(found: Imported) -> str:
 
 def parameters(found: Imported) -> int:
     return sum(p.numel() for p in found.model.parameters())
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` pairs; values as in YAML."""
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set {pair!r} breaks the rule: NAME=VALUE, such as residual_mode=h.")
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {pair!r} has a value that is no YAML.") from error
-    return found

@@ -1,10 +1,14 @@
-"""The settings of a plugin as its config class states them: names, types, defaults and what they mean."""
+"""The settings of a plugin: as its config class states them, and as a command line gives them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
+
+from crossbreed.core.errors import ConfigError
 
 
 def settings_of(config: type[BaseModel]) -> list[dict[str, Any]]:
@@ -20,6 +24,20 @@ def settings_of(config: type[BaseModel]) -> list[dict[str, Any]]:
         }
         for name, field in config.model_fields.items()
     ]
+
+
+def given_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """Settings from ``NAME=VALUE`` pairs, values as in YAML. Raises ConfigError for another form."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {pair!r} breaks the rule: NAME=VALUE, such as length=64.")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {pair!r} has a value that is no YAML.") from error
+    return found
 
 
 def _type_text(schema: dict[str, Any]) -> str:

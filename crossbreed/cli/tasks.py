@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from crossbreed.cli.options import Commands, Debug, Json, Plugins, examples, registry_of
 from crossbreed.cli.output import data_console, print_json, table
-from crossbreed.cli.settings import settings_of
+from crossbreed.cli.settings import given_settings, settings_of
 from crossbreed.core.host import Registry
 
 tasks = Commands(name="tasks", help="What candidates are trained and judged on.", no_args_is_help=True)
@@ -30,20 +31,33 @@ def list_tasks(plugin: Plugins = None, json: Json = False, debug: Debug = False)
     data_console().print(listed)
 
 
-@tasks.command("show", epilog=examples("crossbreed tasks show recall", "crossbreed tasks show recall --json"))
+@tasks.command(
+    "show",
+    epilog=examples(
+        "crossbreed tasks show recall", "crossbreed tasks show bytes --set path=text.txt --samples 1"
+    ),
+)
 def show_task(
     name: Annotated[str, typer.Argument(metavar="TASK", help="A name from `crossbreed tasks list`.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the task whose samples are shown; repeatable."
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Evaluation items to show.")] = 3,
     plugin: Plugins = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show one task and its settings."""
+    """Show one task, its settings, and evaluation items as people read them."""
     registry = registry_of(plugin)
     config = registry.descriptor("task", name).config
     item = {
         **_summary(registry, name),
         "about": inspect.cleandoc(config.__doc__ or ""),
         "settings": settings_of(config),
+        "samples": _samples(registry, name, given or [], samples),
     }
     if json:
         print_json("task", item)
@@ -56,6 +70,62 @@ def show_task(
         listed.add_row(*map(escape, (setting["name"], setting["type"], default, setting["meaning"])))
     console.print(listed)
     console.print(escape(item["about"]))
+    if item["samples"] is None:
+        console.print(
+            f"Samples need its required settings: --set {_required(item['settings'])}=VALUE.", style="dim"
+        )
+        return
+    for sample in item["samples"]:
+        console.print()
+        console.print(_read(sample))
+    if item["samples"]:
+        arrows = any(target is None for target in item["samples"][0]["targets"])
+        how = (
+            "An arrow leads to what is to be said at a scored token." if arrows else "Every token is scored."
+        )
+        console.print(f"\nEvaluation items. {how}", style="dim")
+
+
+def _samples(registry: Registry, name: str, given: list[str], count: int) -> list[dict[str, Any]] | None:
+    """The first evaluation items: each token as the task spells it, and what is to be said there (null: not scored). None for a
+    task whose required settings are not given."""
+    from crossbreed.core.contracts.task import IGNORE
+
+    descriptor = registry.descriptor("task", name)
+    needed = {field for field, info in descriptor.config.model_fields.items() if info.is_required()}
+    settings = given_settings(given)
+    if count == 0 or not needed <= settings.keys():
+        return None if count else []
+    task = registry.factory("task", name)(registry.config("task", name, settings))
+    batch = next(iter(task.evaluation(count)))
+    shown = []
+    for tokens, labels in zip(
+        batch.tokens_BT[:count].tolist(), batch.labels_BT[:count].tolist(), strict=True
+    ):
+        answers = task.words([label for label in labels if label != IGNORE])
+        due = iter(answers)
+        shown.append(
+            {"words": task.words(tokens), "targets": [None if x == IGNORE else next(due) for x in labels]}
+        )
+    return shown
+
+
+def _required(settings: list[dict[str, Any]]) -> str:
+    return next(str(setting["name"]) for setting in settings if setting["required"])
+
+
+def _read(sample: dict[str, Any]) -> Text:
+    """A sample as text: single characters run together, words apart; where only some tokens are scored, their targets."""
+    words, targets = sample["words"], sample["targets"]
+    gap = "" if all(len(word) == 1 for word in words[:64]) else " "
+    few = any(target is None for target in targets)
+    text = Text()
+    for word, target in zip(words, targets, strict=True):
+        text.append(
+            f"{word}→{target}" if few and target is not None else word, "bold" if few and target else ""
+        )
+        text.append(gap)
+    return text
 
 
 def _summary(registry: Registry, name: str) -> dict[str, Any]:
