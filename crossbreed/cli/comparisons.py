@@ -43,11 +43,13 @@ def compare_stored(
     """
     from crossbreed.core.errors import ConfigError
     from crossbreed.core.search import pairs
+    from crossbreed.core.search.candidates import OWN
     from crossbreed.storage.repository import Repository
 
     registry_of(plugin)
     with Repository.open(db, read_only=True) as repository:
         found, objectives = candidates_of(repository, repository.open_study(name))
+        found = [c for c in found if c.point == OWN]
     chosen = list({c.row.number: c for c in (pairs.find(found, text) for text in candidates)}.values())
     if len(chosen) < 2:
         raise ConfigError(f"a comparison needs two candidates, got {', '.join(candidates)}.")

@@ -69,10 +69,10 @@ def candidates_of(
     from crossbreed.core.search.shortlist import front_candidates
     from crossbreed.core.search.study_file import StudyFile
 
-    objectives = candidates.Objectives(StudyFile.read(row.spec, f"study {row.name}").objectives)
+    objectives = candidates.Objectives.of(StudyFile.read(row.spec, f"study {row.name}"))
     if not everything:
         return front_candidates(repository, row.id, objectives)
-    rows = repository.candidates(row.id)
+    rows = repository.candidates(row.id, points=objectives.points)
     objectives = objectives.over(rows)
     return candidates.read(rows, objectives), objectives
 

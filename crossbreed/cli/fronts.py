@@ -61,11 +61,11 @@ def print_candidates(
     title: str,
     *,
     mark_front: bool = False,
-    surely: Mapping[int, float] | None = None,
+    surely: Mapping[tuple[int, str], float] | None = None,
 ) -> None:
     """Objectives, cost and certificate residuals of candidates, in as many tables as the console's width needs.
 
-    ``surely``: probabilities of standing on the front, by number.
+    ``surely``: probabilities of standing on the front, by number and operating point.
     """
     found = list(candidates)
     wide = console.width >= NARROW
@@ -82,9 +82,12 @@ def cost_table(candidates: Iterable[Candidate], objectives: Objectives) -> Table
     """The ledger's numbers and the certificate's residuals, one line a candidate in the order of ``candidate_table``."""
     found = by_score(candidates, objectives)
     quantities = budgeted(found)
-    made = table("", [("#", "right"), *COST, *_residual_columns(quantities)], caption=OFF_BY)
+    pointed = any(c.point != OWN for c in found)
+    heads: list[str | tuple[str, str]] = [("#", "right"), *(["point"] if pointed else [])]
+    made = table("", [*heads, *COST, *_residual_columns(quantities)], caption=OFF_BY)
     for candidate in found:
-        made.add_row(str(candidate.row.number), *_cost_words(candidate, quantities))
+        point = [escape(candidate.point)] if pointed else []
+        made.add_row(str(candidate.row.number), *point, *_cost_words(candidate, quantities))
     return made
 
 
@@ -95,7 +98,7 @@ def candidate_table(
     *,
     mark_front: bool = False,
     cost: bool = True,
-    surely: Mapping[int, float] | None = None,
+    surely: Mapping[tuple[int, str], float] | None = None,
     hashes: bool = False,
 ) -> Table:
     """One line a candidate, best first. ``mark_front`` stars members of the front and adds states; without ``cost`` the
@@ -103,6 +106,7 @@ def candidate_table(
     are provisional; the learning rate has a column where several were tried. ``surely``: see ``print_candidates``; ``hashes`` adds
     the beginning of each, by which commands name a candidate."""
     found = by_score(candidates, objectives)
+    pointed = any(c.point != OWN for c in found)
     tuned = len({s.lr for c in found for s in tuning(c.row.seeds)}) > 1
     quantities = budgeted(found) if cost else []
     made = table(
@@ -110,6 +114,7 @@ def candidate_table(
         [
             ("#", "right"),
             "family",
+            *(["point"] if pointed else []),
             *((HEADINGS.get(name, name).replace(" ", "\n"), "right") for name in objectives.names),
             ("seeds", "right"),
             *([("on front\nin", "right")] if surely is not None else []),
@@ -130,9 +135,10 @@ def candidate_table(
         made.add_row(
             f"{star}{row.number}{'?' if unconfirmed(candidate) else ''}",
             escape(row.family),
+            *([escape(candidate.point)] if pointed else []),
             *(objective_words(candidate, name) for name in objectives.names),
             str(len(candidate.done)),
-            *([share(surely.get(row.number))] if surely is not None else []),
+            *([share(surely.get(candidate.key))] if surely is not None else []),
             *(["-" if candidate.lr is None else f"{candidate.lr:g}"] if tuned else []),
             *(_cost_words(candidate, quantities) if cost else []),
             *([escape(row.state)] if mark_front else []),
@@ -208,7 +214,7 @@ def realised_residuals(candidate: Candidate) -> dict[str, float]:
     """Quantity -> mean over seeds of the residual at the rates the trained routers chose."""
     found: dict[str, list[float]] = {}
     for seed in candidate.seeds:
-        point = seed.points.get(OWN)
+        point = seed.points.get(candidate.point)
         certificate = certificate_of(point.certificate if point is not None else None)
         for entry in certificate.quantities if certificate is not None else ():
             found.setdefault(entry.quantity, []).append(entry.residual)
@@ -293,7 +299,7 @@ def crowded_words(candidates: Iterable[Candidate], objectives: Objectives) -> st
 
 
 def as_data(
-    candidates: Iterable[Candidate], objectives: Objectives, surely: Mapping[int, float]
+    candidates: Iterable[Candidate], objectives: Objectives, surely: Mapping[tuple[int, str], float]
 ) -> list[dict[str, Any]]:
     """Candidates as plain data for ``--json``, best first; unknown numbers are null."""
     candidates = list(candidates)
@@ -301,13 +307,14 @@ def as_data(
     return [
         {
             "number": c.row.number,
+            "point": c.point,
             "hash": c.row.hash,
             "family": c.row.family,
             "origin": c.row.origin,
             "state": c.row.state,
             "cause": c.row.cause,
             "on_front": c.on_front,
-            "front_probability": surely.get(c.row.number),
+            "front_probability": surely.get(c.key),
             "divergence": divergence_data(of_seeds(c.seeds)),
             "confirmed": c.confirmed,
             "lr": c.lr,
@@ -346,7 +353,7 @@ def front_data(
     study: str,
     candidates: Iterable[Candidate],
     objectives: Objectives,
-    surely: Mapping[int, float],
+    surely: Mapping[tuple[int, str], float],
     rates: Mapping[str, Divergence],
 ) -> dict[str, Any]:
     """Candidates with what their numbers mean, as they stand in ``--json`` objects. ``surely``: see ``print_candidates``;

@@ -151,6 +151,28 @@ class Architecture(Gene):
             for i, sub in enumerate(block.sublayers)
         ]
 
+    def routers(self) -> dict[str, Router]:
+        """All routers by their sites: ``mode``, ``stage.halt`` and ``stage.block.gate``."""
+        found = {} if self.mode_router is None else {"mode": self.mode_router}
+        for s, stage in enumerate(self.stages):
+            if stage.halt is not None:
+                found[f"{s}.halt"] = stage.halt
+            found |= {f"{s}.{b}.gate": block.gate for b, block in enumerate(stage.blocks) if block.gate}
+        return found
+
+    def with_routers(self, routers: Mapping[str, Router]) -> Architecture:
+        """A copy with other routers at some sites, by the names of ``routers()``."""
+        stages = []
+        for s, stage in enumerate(self.stages):
+            blocks = tuple(
+                block.model_copy(update={"gate": routers.get(f"{s}.{b}.gate", block.gate)})
+                for b, block in enumerate(stage.blocks)
+            )
+            halt = routers.get(f"{s}.halt", stage.halt)
+            stages.append(stage.model_copy(update={"blocks": blocks, "halt": halt}))
+        mode = routers.get("mode", self.mode_router)
+        return self.model_copy(update={"stages": tuple(stages), "mode_router": mode})
+
     def with_params(self, index: tuple[int, int, int], **changes: Any) -> Architecture:
         """A copy with some params of one sublayer changed; used by matchers and ablations."""
         s, b, i = index

@@ -171,9 +171,7 @@ class Registry:
         for _, sub in architecture.sublayers():
             readers = getattr(self.config("mixer", sub.mixer, sub.params), "readers", None) or ()
             used |= {("mixer", name) for name in (sub.mixer, *(reader.name for reader in readers))}
-        routers = [architecture.mode_router, *(s.halt for s in architecture.stages)]
-        routers += [block.gate for stage in architecture.stages for block in stage.blocks]
-        used |= {("router", r.name) for r in routers if r is not None}
+        used |= {("router", router.name) for router in architecture.routers().values()}
         used |= {("depth", stage.depth.name) for stage in architecture.stages}
         return {f"{kind}:{name}": self.registered(kind, name).owner.identity for kind, name in sorted(used)}
 

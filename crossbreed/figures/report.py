@@ -183,7 +183,7 @@ def _members(found: Sequence[Candidate], objectives: Objectives) -> Section:
     headings += [f"off {short_name(q)}" for q in quantities] + ["hash"]
     rows = []
     for c in members:
-        probability = surely.get(c.row.number)
+        probability = surely.get(c.key)
         off = {q["quantity"]: q["residual"] for q in (c.row.certificate or {}).get("quantities", ())}
         cells = [f"{c.row.number}{' (provisional)' if c.provisional else ''}", c.row.family, str(len(c.done))]
         cells += [mean_with_interval(c, name) for name in objectives.names]

@@ -58,9 +58,10 @@ class Extremes:
         score: str | None,
         speeds: dict[str, SpeedKey],
         quantities: Sequence[str],
+        points: Sequence[str] = (OWN,),
     ) -> list[Bounds]:
         """Every trial with runs, by number, over all its operating points. ``score``: the objective that is the score, if any; ``speeds``: objective -> key;
-        ``quantities``: of the ledger."""
+        ``quantities``: of the ledger, at ``points``."""
         done = func.sum(case((_Run.state == "done", 1), else_=0))
         reports = func.sum(case((_Run.role == "report", 1), else_=0))
         query = select(_Trial.id, _Trial.number, func.count(_Run.id), done, reports).join(_Run)
@@ -73,7 +74,7 @@ class Extremes:
             for name, key in speeds.items():
                 spans[name] = self._spans(_measured(study_id, name, key))
             for name in quantities:
-                spans[name] = self._spans(_counted_up(study_id, name))
+                spans[name] = self._spans(_counted_up(study_id, name, points))
         return [
             Bounds(
                 number,
@@ -116,11 +117,11 @@ def _measured(study_id: int, metric: str, key: SpeedKey) -> Select[Any]:
     return found
 
 
-def _counted_up(study_id: int, name: str) -> Select[Any]:
+def _counted_up(study_id: int, name: str, points: Sequence[str]) -> Select[Any]:
     """A quantity of the ledger at the rates that trained routers chose, at nominal ones where none are stored."""
     value = func.coalesce(_Point.ledger[name].as_float(), _Trial.ledger[name].as_float())
     query: Any = select(_Trial.id, func.min(value), func.max(value)).join(_Run, _Run.trial_id == _Trial.id)
-    query = query.outerjoin(_Point, (_Point.run_id == _Run.id) & (_Point.name == OWN))
+    query = query.outerjoin(_Point, (_Point.run_id == _Run.id) & _Point.name.in_(points))
     found: Select[Any] = query.where(_Trial.study_id == study_id, _Run.state.in_(COUNTED)).group_by(_Trial.id)
     return found
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -240,7 +239,7 @@ def _with_students(
     model: LanguageModel, students: Mapping[str, genome.Router], registry: Registry, seed: int
 ) -> LanguageModel:
     """The same model with other routers at the sites named; everything else has the same weights."""
-    architecture = registry.canonical(with_routers(model.architecture, students))
+    architecture = registry.canonical(model.architecture.with_routers(students))
     made = LanguageModel(architecture, registry, seed=seed)
     made.to(_device(model), next(model.parameters()).dtype)
     for old, new in zip(model.routed_sites(), made.routed_sites(), strict=True):
@@ -264,18 +263,3 @@ def _router_keys(model: LanguageModel) -> set[str]:
         if isinstance(module, RoutedSite)
         for name in module.state_dict()
     }
-
-
-def with_routers(
-    architecture: genome.Architecture, routers: Mapping[str, genome.Router]
-) -> genome.Architecture:
-    """The architecture with other routers at gate and halt sites, by their names (``"stage.block.gate"``)."""
-    stages: list[Any] = []
-    for s, stage in enumerate(architecture.stages):
-        blocks = tuple(
-            block.model_copy(update={"gate": routers.get(f"{s}.{b}.gate", block.gate)})
-            for b, block in enumerate(stage.blocks)
-        )
-        halt = routers.get(f"{s}.halt", stage.halt)
-        stages.append(stage.model_copy(update={"blocks": blocks, "halt": halt}))
-    return architecture.model_copy(update={"stages": tuple(stages)})

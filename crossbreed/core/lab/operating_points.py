@@ -5,13 +5,17 @@ Their names are read by commands that only look at stored results, so torch is i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, get_args
 
+from crossbreed.core import genome
 from crossbreed.core.contracts.capabilities import SiteKind
+from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.records import Rates
 from crossbreed.core.lab.text_schedule import GRAMMAR, TextSchedule
 
@@ -20,12 +24,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crossbreed.core.contracts.context import Recorder
+    from crossbreed.core.model.language_model import LanguageModel
     from crossbreed.core.model.routing import Site
 
 FORCED_RATES = ("0", "0.1", "0.22", "0.4", "1")
 """Shares of tokens sent to the most expensive choice when a model is profiled before training."""
 FITTED = "fitted:"
 """Begins the names of points at which a run is used with fitted routers, whose names follow."""
+SHIFT = "shift"
+"""Setting of a router that moves its threshold and no weight; routers that have it take part in ``threshold:SHIFT``."""
 SITE_KINDS = get_args(SiteKind)
 
 
@@ -49,12 +56,17 @@ class OperatingPoint:
 
     ``own``: the model decides. ``forced:RATE``: that share of tokens takes each site's most expensive choice, spread
     evenly over the text, and the others its cheapest (choice 0). ``schedule:SWITCHES``: the mode follows a schedule (see
-    ``TextSchedule``), other sites decide for themselves.
+    ``TextSchedule``), other sites decide for themselves. ``threshold:SHIFT``: every router that has a threshold decides
+    with it moved by so much, up for less work. ``depth:L``: stages whose repeats share weights end after L of them.
+
+    The last two are other genomes with the same weights (see ``variant``), which decide for themselves.
     """
 
     name: str
     rate: Fraction | None = None
     schedule: TextSchedule | None = None
+    shift: float | None = None
+    depth: int | None = None
 
     @staticmethod
     def parse(name: str) -> OperatingPoint:
@@ -66,21 +78,70 @@ class OperatingPoint:
         if kind == "schedule":
             schedule = TextSchedule.parse(rest)
             return OperatingPoint(f"schedule:{schedule}", schedule=schedule)
+        if kind == "depth" and rest.isdecimal() and int(rest) >= 1:
+            return OperatingPoint(f"depth:{int(rest)}", depth=int(rest))
+        if kind == "threshold" and (shift := _finite(rest)):
+            return OperatingPoint(f"threshold:{shift:+.12g}", shift=shift)
         try:
             value = Fraction(rest)
         except (ValueError, ZeroDivisionError):
             value = Fraction(-1)
         if kind != "forced" or not 0 <= value <= 1:
             raise ConfigError(
-                f"unknown operating point {name!r}; it must be 'own', 'forced:' and a rate in [0, 1], or 'schedule:' and {GRAMMAR}"
+                f"unknown operating point {name!r}; it must be 'own', 'forced:' and a rate in [0, 1], 'threshold:' and a shift "
+                f"other than 0, 'depth:' and repeats of at least 1, or 'schedule:' and {GRAMMAR}"
             )
         return OperatingPoint(name, value)
 
-    def fits(self, *, routed: bool, modes: Sequence[str]) -> bool:
-        """Whether it says anything about a model that has routed sites or not, and these modes."""
+    def fits(self, architecture: Architecture, parts: Parts) -> bool:
+        """Whether it says anything about a model of this architecture."""
         if self.schedule is not None:
-            return self.schedule.fits(modes)
-        return routed or self.rate is None
+            return self.schedule.fits(genome.reader_names(architecture.stages))
+        if self.rate is not None:
+            return bool(architecture.routers())
+        return self == OWN or self.variant(architecture, parts) != architecture
+
+    def variant(self, architecture: Architecture, parts: Parts) -> Architecture:
+        """The genome that a trained model's weights run as at this point; it may need fewer of them."""
+        if self.shift is not None:
+            routers = architecture.routers()
+            return architecture.with_routers({n: self._shifted(r, parts) for n, r in routers.items()})
+        if self.depth is not None:
+            stages = tuple(self._cut(stage, parts) for stage in architecture.stages)
+            return architecture.model_copy(update={"stages": stages})
+        return architecture
+
+    def model(self, trained: LanguageModel, parts: Parts, backend: str = "auto") -> LanguageModel:
+        """A trained model as it runs at this point, on the same weights: itself unless the point is another genome."""
+        architecture = self.variant(trained.architecture, parts)
+        if architecture == trained.architecture:
+            return trained
+        from crossbreed.core.model.language_model import LanguageModel
+
+        model, weights = LanguageModel(architecture, parts, backend=backend), trained.state_dict()
+        lacking = sorted(model.state_dict().keys() - weights.keys())
+        if lacking:
+            raise ConfigError(
+                f"operating point {self.name!r} needs the tensor {lacking[0]!r}, which the model lacks"
+            )
+        # Assigned, not copied: the weights are in memory once.
+        model.load_state_dict({name: weights[name] for name in model.state_dict()}, assign=True)
+        return model.train(trained.training)
+
+    def _shifted(self, router: genome.Router, parts: Parts) -> genome.Router:
+        if SHIFT not in parts.descriptor("router", router.name).config.model_fields:
+            return router
+        moved = router.params.get(SHIFT, 0.0) + (self.shift or 0.0)
+        return router.model_copy(update={"params": {**router.params, SHIFT: moved}})
+
+    def _cut(self, stage: genome.Stage, parts: Parts) -> genome.Stage:
+        shared = parts.descriptor("depth", stage.depth.name).shares_weights
+        if self.depth is None or not shared or stage.depth.repeats <= self.depth:
+            return stage
+        depth = stage.depth.model_copy(update={"repeats": self.depth})
+        # With one repeat nothing is left to decide.
+        halt = None if self.depth == 1 else stage.halt
+        return stage.model_copy(update={"depth": depth, "halt": halt})
 
     def check(self, modes: Sequence[str], length: int) -> None:
         """Raise ConfigError unless a model with these modes can run it on texts of ``length`` tokens."""
@@ -117,6 +178,14 @@ class OperatingPoint:
 
 OWN = OperatingPoint("own")
 FORCED = tuple(OperatingPoint.parse(f"forced:{rate}") for rate in FORCED_RATES)
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def spread(rate: Fraction, first: int, count: int, device: torch.device | str | None = None) -> Tensor:

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from crossbreed.core.lab.records import (
     Analysed,
     Evaluated,
     Finished,
+    Profiled,
     Rates,
     Record,
     RungDone,
@@ -221,9 +221,9 @@ class _Trial:
         for name in (*self.job.judged, *self.job.points):
             OperatingPoint.parse(name).check(modes, self.task.length)
 
-    def _ledger(self, rates: Rates | None = None) -> Ledger:
+    def _ledger(self, rates: Rates | None = None, architecture: genome.Architecture | None = None) -> Ledger:
         shape = Shape(tokens=self.task.length) if self.budget is None else self.budget.shape.as_shape()
-        return self.cost_model.estimate(self.architecture, shape, rates=rates)
+        return self.cost_model.estimate(architecture or self.architecture, shape, rates=rates)
 
     def _rung_path(self, rung: int) -> Path:
         return self.folder / f"rung-{rung}{checkpoint.SUFFIX}"
@@ -314,7 +314,12 @@ class _Trial:
 
     def _at(self, point: OperatingPoint) -> Evaluation:
         seed, dtype = self.job.seed, self.recipe.dtype
-        return evaluate(self.model, self.task, self.recipe.eval_batch, point=point, seed=seed, dtype=dtype)
+        return evaluate(
+            self._model(point), self.task, self.recipe.eval_batch, point=point, seed=seed, dtype=dtype
+        )
+
+    def _model(self, point: OperatingPoint) -> LanguageModel:
+        return point.model(self.model, self.registry, self.job.backend)
 
     def _evaluate(self) -> None:
         """Evaluate at the points asked for, then at own decisions, whose realised ledger must keep the budget.
@@ -332,9 +337,9 @@ class _Trial:
 
     def _judge(self, point: OperatingPoint, found: Evaluation) -> Certificate | None:
         """Report an evaluation with the ledger and the certificate of what was really run."""
-        certificate = None
+        certificate, architecture = None, point.variant(self.architecture, self.registry)
         if self.budget is not None:
-            certificate = certify(self.architecture, self.budget, self.cost_model, rates=found.rates)
+            certificate = certify(architecture, self.budget, self.cost_model, rates=found.rates)
         self.emit(
             Evaluated(
                 point=point.name,
@@ -344,28 +349,26 @@ class _Trial:
                 rates=found.rates,
                 rows=found.rows,
                 unscored_rows=found.unscored_rows,
-                ledger=_plain(self._ledger(found.rates).as_dict()),
+                ledger=_plain(self._ledger(found.rates, architecture).as_dict()),
                 certificate=None if certificate is None else certificate.model_dump(mode="json"),
             )
         )
         return certificate
 
     def _profile(self, training_ahead: bool) -> None:
-        measure = partial(
-            profile,
-            self.model,
-            self.task,
-            backend=self.job.backend,
-            seed=self.job.seed,
-            dtype=self.recipe.dtype,
-        )
         points = [p for p in self._points(training_ahead) if p not in self.profiled]
         with self._alone():
             for point in points:
                 self.profiled.add(point)
-                self.emit(measure(point))
+                self.emit(self._timed(point))
                 if point == OWN and self.trainer.step and self.job.analytics:
                     self._analyse(point)
+
+    def _timed(self, point: OperatingPoint) -> Profiled:
+        job = self.job
+        return profile(
+            self._model(point), self.task, point, backend=job.backend, seed=job.seed, dtype=self.recipe.dtype
+        )
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

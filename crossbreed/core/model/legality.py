@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import cast
 
 from crossbreed.core import genome
 from crossbreed.core.contracts.capabilities import SiteKind
@@ -23,14 +23,15 @@ def check(architecture: genome.Architecture, parts: Parts) -> None:
     for stage in architecture.stages:
         parts.config("depth", stage.depth.name, stage.depth.params)
     _check_modes(architecture)
-    for where, kind, router in _routers(architecture):
+    for where, router in architecture.routers().items():
+        kind = cast(SiteKind, where.rpartition(".")[2])
         choices = len(mode_readers(architecture)) if kind == "mode" else 2
         _check_router(router, where, kind, choices, parts)
 
 
 def check_training(architecture: genome.Architecture, parts: Parts) -> None:
     """Raise MissingCapability for a part that takes no part in training; allocates nothing."""
-    for where, _, router in _routers(architecture):
+    for where, router in architecture.routers().items():
         if parts.descriptor("router", router.name).capabilities.fitted:
             raise MissingCapability(
                 f"router {router.name!r} at {where} takes no part in training; train with the router that it replaces, then "
@@ -67,17 +68,6 @@ def _check_head_sizes(config: object, legal: tuple[int, ...] | None, name: str) 
         if legal is not None and size is not None and size not in legal:
             allowed = ", ".join(map(str, legal))
             raise MissingCapability(f"{name} cannot run {setting} {size}; it runs {allowed}")
-
-
-def _routers(architecture: genome.Architecture) -> Iterator[tuple[str, SiteKind, genome.Router]]:
-    if architecture.mode_router is not None:
-        yield "mode", "mode", architecture.mode_router
-    for s, stage in enumerate(architecture.stages):
-        if stage.halt is not None:
-            yield f"{s}.halt", "halt", stage.halt
-        for b, block in enumerate(stage.blocks):
-            if block.gate is not None:
-                yield f"{s}.{b}.gate", "gate", block.gate
 
 
 def _check_modes(architecture: genome.Architecture) -> None:

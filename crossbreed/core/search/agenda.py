@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +34,11 @@ class Item:
     seed: SeedRow
     need: Need
 
+    @property
+    def again(self) -> bool:
+        """Whether the run has ended and is only added to: its state stays."""
+        return self.seed.state in ENDED
+
 
 @dataclass(frozen=True)
 class Course:
@@ -41,11 +46,18 @@ class Course:
 
     direction:    of the score. rungs: how many.
     forced_rates: at which routed candidates are timed before they are trained; without any they are not.
+    points:       trial number -> operating points at which its runs are judged and timed beside their own decisions.
     """
 
     direction: Direction
     rungs: int = 1
     forced_rates: tuple[float, ...] = ()
+    points: Callable[[int], tuple[str, ...]] = lambda number: ()
+
+    def lacks(self, number: int, seed: SeedRow) -> bool:
+        """Whether a run has still to be judged or timed at one of its points."""
+        found = (seed.points.get(name) for name in self.points(number))
+        return any(point is None or not point.evaluations or not point.speeds for point in found)
 
 
 def needs(row: CandidateRow, course: Course) -> list[Item]:
@@ -69,8 +81,10 @@ def needs(row: CandidateRow, course: Course) -> list[Item]:
                 need = "preview" if seed.seed == first else "siblings"
         elif seed.role == "tune" and not settled:
             need = "siblings"
-        elif own.speeds or (seed.role == "tune" and (best is None or best.run_id != seed.run_id)):
-            need = "nothing"
+        else:
+            chosen = seed.role == "report" or (best is not None and best.run_id == seed.run_id)
+            if not chosen or (own.speeds and not course.lacks(row.number, seed)):
+                need = "nothing"
         found.append(Item(row, seed, need))
     return found
 
@@ -138,14 +152,17 @@ def _rung_value(
 def wanted_seeds(
     candidates: Sequence[Candidate], seeds: int, settings: int
 ) -> list[tuple[Candidate, SeedRow, list[int]]]:
-    """Report runs still to be made: members of the front, the reference and named genomes get ``seeds`` fresh ones each.
+    """Report runs still to be made: candidates with a point on the front, the reference and named genomes get ``seeds`` fresh ones each.
 
     Each comes with the tuning run that chose its setting. They are numbered after the tuning runs, one for each of ``settings``. Runs that ended in any way count, so that a
     member that diverges on one seed is not tried for ever.
     """
     wanted = []
+    members = {c.row.number for c in candidates if c.on_front}
     for candidate in candidates:
-        if candidate.chosen is None or not (candidate.on_front or candidate.row.origin in GIVEN):
+        if candidate.point != OWN or candidate.chosen is None:
+            continue
+        if candidate.row.number not in members and candidate.row.origin not in GIVEN:
             continue
         used = {s.seed for s in candidate.row.seeds}
         free = (n for n in range(settings, settings + seeds + len(used)) if n not in used)

@@ -74,12 +74,12 @@ def look(
         model = fitted.load(repository, run, point.name, registry)
     task, modes = run.setting.task, mode_readers(model.architecture)
     point.check(modes, task.length)
-    if not point.fits(routed=bool(model.sites()), modes=modes):
+    if not point.name.startswith(FITTED) and not point.fits(model.architecture, registry):
         raise ConfigError(
-            f"operating point {point.name!r} says nothing about run {key}, which routes nothing."
+            f"operating point {point.name!r} says nothing about run {key}: it has nothing to force, to move or to cut."
         )
     subject = Subject(
-        model,
+        point.model(model, registry),
         task,
         few_rows(task) if rows is None else rows,
         point=point,

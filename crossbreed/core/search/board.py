@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from crossbreed.core.search import agenda
 from crossbreed.core.search.agenda import Course, Item
-from crossbreed.core.search.candidates import Candidate, KeyCounts, Objectives, candidate_of, marked
+from crossbreed.core.search.candidates import OWN, Candidate, KeyCounts, Objectives, candidates_of, marked
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow
 from crossbreed.storage.states import ENDED
@@ -34,7 +34,8 @@ class Board:
     candidates: list[Candidate] = field(default_factory=list)
     open_rows: list[CandidateRow] = field(default_factory=list)
     keyed: Objectives = field(default_factory=lambda: Objectives({}))
-    _by_number: dict[int, Candidate] = field(default_factory=dict)
+    _by_number: dict[int, CandidateRow] = field(default_factory=dict)
+    _points: dict[int, list[Candidate]] = field(default_factory=dict)
     _counts: KeyCounts = field(default_factory=Counter)
     _whole: bool = True
     _dirty: set[int] = field(default_factory=set)
@@ -62,7 +63,7 @@ class Board:
             return False
         if self._whole:
             read = self.repository.candidates(self.study_id, points=None)
-            self._by_number, self._counts = {}, Counter()
+            self._by_number, self._points, self._counts = {}, {}, Counter()
         else:
             last = max(self._by_number, default=-1)
             changed = self._dirty | self._given
@@ -76,25 +77,32 @@ class Board:
         for row in read:
             known = self._by_number.get(row.number)
             if known is not None:
-                self._counts.subtract(self.objectives.keys_of(known.row))
+                self._counts.subtract(self.objectives.keys_of(known))
             self._counts.update(self.objectives.keys_of(row))
         keyed = self.objectives.under(self._counts)
         if keyed != self.keyed:
             # Another key has become the study's own: every speed is read under it.
             self.keyed = keyed
-            read = list(
-                {**{n: c.row for n, c in self._by_number.items()}, **{r.number: r for r in read}}.values()
-            )
-        self._by_number.update((row.number, candidate_of(row, keyed)) for row in read)
-        order = sorted(self._by_number)
-        self.candidates = marked([self._by_number[n] for n in order], keyed)
-        self._by_number = dict(zip(order, self.candidates, strict=True))
-        self.rows = [c.row for c in self.candidates]
+            read = list({**self._by_number, **{r.number: r for r in read}}.values())
+        self._by_number.update((row.number, row) for row in read)
+        self._points.update((row.number, candidates_of(row, keyed)) for row in read)
+        self.rows = [self._by_number[n] for n in sorted(self._by_number)]
+        self.candidates = marked([c for row in self.rows for c in self._points[row.number]], keyed)
         self.open_rows = [row for row in self.rows if any(s.state not in ENDED for s in row.seeds)]
 
     def waiting(self) -> list[Item]:
         """Runs that wait, by trial number and seed."""
         return agenda.waiting(self.open_rows, self.course)
+
+    def unjudged(self) -> list[Item]:
+        """Ended runs whose numbers count and that lack points which the study file names now: nothing is trained for those."""
+        return [
+            Item(candidate.row, seed, "profile")
+            for candidate in self.candidates
+            if candidate.point == OWN
+            for seed in candidate.done
+            if self.course.lacks(candidate.row.number, seed)
+        ]
 
     @property
     def rungs(self) -> int:

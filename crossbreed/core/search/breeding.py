@@ -16,7 +16,7 @@ from crossbreed.core.errors import CrossbreedError, UnknownName
 from crossbreed.core.genome import Architecture
 from crossbreed.core.model import legality
 from crossbreed.core.search import tuning
-from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives
 from crossbreed.core.search.listing import LISTED, Listing, key
 from crossbreed.core.search.proposals import Past, Proposal, Proposer
 from crossbreed.core.search.rungs import Standing, evidence
@@ -163,15 +163,15 @@ class Breeder:
     def history(
         self, candidates: Sequence[Candidate], objectives: Objectives, standings: Sequence[Standing] = ()
     ) -> list[Past]:
-        """The study as a sampler sees it: whole runs, or one rung's results until enough runs are whole."""
+        """The study as a sampler sees it, every candidate at its own decisions: whole runs, or one rung's results until enough runs are whole."""
         file = self.setting.file
-        done = sum(c.eligible for c in candidates if c.row.origin in PROPOSED)
+        done = sum(c.eligible for c in candidates if c.row.origin in PROPOSED and c.point == OWN)
         rungs = len(file.train.rung_tokens())
         early = evidence(standings, done, file.search.population, rungs)
         return [
             _past(c, objectives, self.violations.get(c.row.number, 0.0), early)
             for c in candidates
-            if c.row.origin in PROPOSED
+            if c.row.origin in PROPOSED and c.point == OWN
         ]
 
     def _take(self, proposal: Proposal) -> TrialRow | None:

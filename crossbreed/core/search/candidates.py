@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.front import Direction, hypervolume, non_dominated
@@ -20,6 +20,9 @@ from crossbreed.core.search.tuning import OWN as OWN
 from crossbreed.core.search.tuning import chosen
 from crossbreed.storage.rows import CandidateRow, MeasurementRow, PointRow, SeedRow
 from crossbreed.storage.states import ENDED
+
+if TYPE_CHECKING:
+    from crossbreed.core.search.study_file import StudyFile
 
 SCORE = "score"
 COUNTED = ("done", "off_budget")
@@ -34,13 +37,20 @@ KeyCounts = Counter[tuple[str, SpeedKey]]
 
 @dataclass(frozen=True)
 class Objectives:
-    """What a study trades off: names with directions, and for each measured speed the one key that counts.
+    """What a study trades off: names with directions, for each measured speed the one key that counts, and the operating
+    points that compete, own decisions first.
 
     A name is ``score``, a measured speed, or a quantity of the ledger.
     """
 
     directions: Mapping[str, Direction]
     keys: Mapping[str, SpeedKey] = field(default_factory=dict)
+    points: tuple[str, ...] = (OWN,)
+
+    @staticmethod
+    def of(file: StudyFile) -> Objectives:
+        """What a study file asks for."""
+        return Objectives(dict(file.objectives), points=(OWN, *file.search.points))
 
     @property
     def names(self) -> list[str]:
@@ -93,12 +103,12 @@ class Objectives:
     def with_keys(self, counts: Mapping[str, Counter[SpeedKey]]) -> Objectives:
         """The same objectives with the most frequent key of each speed, where none is set; of equals the last by name."""
         keys = {name: max(c, key=lambda k: (c[k], str(k))) for name, c in counts.items() if c}
-        return Objectives(self.directions, {**keys, **self.keys})
+        return replace(self, keys={**keys, **self.keys})
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A stored candidate with its objectives over the seeds that count.
+    """A stored candidate at one of its operating points, with its objectives there over the seeds that count.
 
     seeds:     runs of one version of its plugins: seeds pool only within equal identities.
     by_seed:   objective -> seed -> value, of the runs that count.
@@ -107,6 +117,7 @@ class Candidate:
     on_front:  not dominated among eligible candidates of the study.
     counted:   the runs whose numbers these are: report runs, or before there are any, the best setting's tuning run.
     chosen:    that tuning run, whose learning rate is the candidate's; None while a setting is still at work.
+    point:     under whose decisions; the same runs count at every point.
     """
 
     row: CandidateRow
@@ -117,6 +128,12 @@ class Candidate:
     on_front: bool = False
     counted: tuple[SeedRow, ...] = ()
     chosen: SeedRow | None = None
+    point: str = OWN
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The candidate's number and its operating point."""
+        return self.row.number, self.point
 
     @property
     def values(self) -> dict[str, tuple[float, ...]]:
@@ -153,17 +170,20 @@ class Candidate:
         """Whether it may stand on the front: trained and measured, never off its budget, and able to be confirmed."""
         if not self.done or any(s.state == "off_budget" for s in self.counted):
             return False
+        if any(_outside(s.points.get(self.point)) for s in self.counted):
+            return False
         lost = self.reports and all(s.state in ENDED for s in self.reports)
         return self.confirmed or not lost
 
 
 def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate]:
-    """All candidates with their objectives, in order of number, those on the front marked.
+    """All candidates with their objectives, in order of number and then of points, those on the front marked.
 
-    The key of a speed is chosen once for all rows, so that numbers of different keys are never compared.
+    A candidate is there once for each of the points that compete at which any of its runs has results, and at its own
+    decisions in any case. The key of a speed is chosen once for all rows, so that numbers of different keys are never compared.
     """
     objectives = objectives if objectives.keys else objectives.over(rows)
-    return marked([candidate_of(row, objectives) for row in rows], objectives)
+    return marked([c for row in rows for c in candidates_of(row, objectives)], objectives)
 
 
 def marked(found: Sequence[Candidate], objectives: Objectives) -> list[Candidate]:
@@ -195,21 +215,35 @@ def pooled(seeds: Sequence[SeedRow]) -> tuple[SeedRow, ...]:
     return tuple(best)
 
 
-def candidate_of(row: CandidateRow, objectives: Objectives) -> Candidate:
-    """A row with its objectives, not yet compared with others; ``objectives`` have the keys that count."""
+def candidates_of(row: CandidateRow, objectives: Objectives) -> list[Candidate]:
+    """A row at each of its points, not yet compared with others; ``objectives`` have the keys that count."""
     seeds = pooled(row.seeds)
     best = chosen(row.seeds, objectives.score_way)
     counted = tuple(s for s in seeds if s.role == "report" and s.state in COUNTED)
     if not counted and best is not None and best.state in COUNTED:
         counted = (best,)
+    whole = Candidate(row, seeds, {}, {}, {}, counted=counted, chosen=best)
+    stored = {OWN, *(name for s in counted for name, point in s.points.items() if point.evaluations)}
+    return [_at(whole, name, objectives) for name in objectives.points if name in stored]
+
+
+def _at(whole: Candidate, point: str, objectives: Objectives) -> Candidate:
+    """A candidate with the objectives of one of its points."""
+    row, counted = whole.row, whole.counted
     by_seed = {
-        name: {s.seed: v for s in counted if (v := value(name, row, s, objectives)) is not None}
+        name: {s.seed: v for s in counted if (v := value(name, row, s, objectives, point)) is not None}
         for name in objectives.names
     }
     values = {name: tuple(found.values()) for name, found in by_seed.items()}
     means = {name: math.fsum(v) / len(v) if v else math.nan for name, v in values.items()}
     intervals = {name: None if exact(name, v) else t_interval(v) for name, v in values.items()}
-    return Candidate(row, seeds, by_seed, means, intervals, counted=counted, chosen=best)
+    return replace(whole, by_seed=by_seed, means=means, intervals=intervals, point=point)
+
+
+def _outside(point: PointRow | None) -> bool:
+    """Whether a run is outside its budget at the rates of an operating point."""
+    certificate = (None if point is None else point.certificate) or {}
+    return certificate.get("feasible") is False
 
 
 def exact(name: str, values: Sequence[float]) -> bool:
@@ -217,20 +251,22 @@ def exact(name: str, values: Sequence[float]) -> bool:
     return name in QUANTITIES and len(set(values)) <= 1
 
 
-def value(name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives) -> float | None:
-    """What one run says of an objective; None where it says nothing.
+def value(
+    name: str, row: CandidateRow, seed: SeedRow, objectives: Objectives, point: str = OWN
+) -> float | None:
+    """What one run says of an objective at an operating point; None where it says nothing.
 
     A quantity of the ledger is taken at the rates that the trained routers chose; at nominal ones until they have.
     """
-    own = seed.points.get(OWN)
+    found = seed.points.get(point)
     if name in QUANTITIES:
-        ledger = (own.ledger if own is not None else None) or row.ledger or {}
+        ledger = (found.ledger if found is not None else None) or row.ledger or {}
         return float(ledger[name]) if name in ledger else None
-    if own is None:
+    if found is None:
         return None
     if name == SCORE:
-        return own.evaluations[-1].score if own.evaluations else None
-    measured = speed(own, name, objectives.keys.get(name))
+        return found.evaluations[-1].score if found.evaluations else None
+    measured = speed(found, name, objectives.keys.get(name))
     return None if measured is None else measured.median
 
 
@@ -255,5 +291,7 @@ def crowded(candidates: Iterable[Candidate], objectives: Objectives) -> list[Cro
         for candidate in candidates
         for seed in candidate.done
         for metric, key in objectives.keys.items()
-        if OWN in seed.points and (found := speed(seed.points[OWN], metric, key)) and found.neighbours
+        if (point := seed.points.get(candidate.point))
+        and (found := speed(point, metric, key))
+        and found.neighbours
     ]

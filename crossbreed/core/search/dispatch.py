@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossbreed.core import genome
 from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.job import Job, Phase
 from crossbreed.core.lab.operating_points import OperatingPoint
-from crossbreed.core.model.legality import mode_readers
 from crossbreed.core.search import preview
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.candidates import OWN
 from crossbreed.core.search.study_setting import COST_MODEL, StudySetting
+from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunRow, TrialRow
 
 
 def job_for(
-    item: Item, trial: TrialRow, run: RunRow, lease: str, folder: Path, setting: StudySetting, device: str
+    item: Item,
+    trial: TrialRow,
+    run: RunRow,
+    lease: str,
+    folder: Path,
+    setting: StudySetting,
+    device: str,
+    judged: tuple[str, ...] = (),
 ) -> Job:
-    """The next job of a run: to its next rung where runs are compared there, else to the end; or to be timed."""
+    """The next job of a run: to its next rung where runs are compared there, else to the end; or to be timed.
+
+    ``judged``: the operating points that say anything about its candidate.
+    """
     file = setting.file
     rungs = tuple(file.train.rung_tokens())
     first = min(s.run_id for s in item.row.seeds) == item.seed.run_id
     phases: tuple[Phase, ...] = ("train", "evaluate")
-    judged = _fitting(file.search.points, trial, preview.routed(item.row))
     points: tuple[str, ...] = ()
     ahead = preview.points(item.row, file.search.forced_rates)
     if item.need == "preview":
         phases, points = ("profile",), ahead
     elif item.need == "profile":
-        # Forced decisions cost the same whatever the seed; one run of each candidate is timed under them.
-        forced = [p for p in judged if p not in ahead] if item.seed.role == "tune" else []
-        phases, points = ("profile",), (*forced, OWN)
+        # Every seed counts at every point; what was timed before, as by a preview, stays.
+        stored = item.seed.points
+        timed = {name for name, point in stored.items() if point.speeds}
+        points = tuple(name for name in (*judged, OWN) if name not in timed)
+        judged = tuple(p for p in judged if p not in stored or not stored[p].evaluations)
+        phases = (*(("evaluate",) if judged else ()), *(("profile",) if points else ()))
     elif item.seed.role == "tune" and item.seed.rungs_done < len(rungs) - 1:
         phases, rungs = ("train",), rungs[: item.seed.rungs_done + 1]
     return Job(
@@ -61,7 +74,21 @@ def job_for(
     )
 
 
-def _fitting(points: tuple[str, ...], trial: TrialRow, routed: bool) -> tuple[str, ...]:
-    """The operating points that say anything about a candidate."""
-    modes = mode_readers(genome.parse(Architecture, trial.genome, f"trial {trial.number}"))
-    return tuple(p for p in points if OperatingPoint.parse(p).fits(routed=routed, modes=modes))
+@dataclass
+class Fitting:
+    """Which operating points of the study file say anything about a candidate, by its number; looked up once for each."""
+
+    repository: Repository
+    study_id: int
+    setting: StudySetting
+    _known: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def __call__(self, number: int) -> tuple[str, ...]:
+        points = self.setting.file.search.points
+        if points and number not in self._known:
+            genes = self.repository.trial(self.study_id, number).genome
+            architecture = genome.parse(Architecture, genes, f"trial {number}")
+            self._known[number] = tuple(
+                p for p in points if OperatingPoint.parse(p).fits(architecture, self.setting.registry)
+            )
+        return self._known.get(number, ())

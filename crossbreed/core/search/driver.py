@@ -18,6 +18,7 @@ from crossbreed.core.search.agenda import Course, Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
 from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.dispatch import Fitting
 from crossbreed.core.search.executors.base import Executor, Spool
 from crossbreed.core.search.growth import GrowthLog
 from crossbreed.core.search.halving import Halving
@@ -74,8 +75,10 @@ class Driver:
         self._start_executor = start_executor
         self.file, self.search = setting.file, setting.file.search
         rungs = len(setting.file.train.rung_tokens())
-        objectives = Objectives(dict(setting.file.objectives))
-        course = Course(objectives.score_way, rungs, self.search.forced_rates)
+        objectives = Objectives.of(setting.file)
+        course = Course(
+            objectives.score_way, rungs, self.search.forced_rates, Fitting(repository, study_id, setting)
+        )
         self.board = Board(repository, study_id, course, objectives)
         self.halving, self.pruner = Halving(self.board, setting), Pruner(self.board, setting)
         self.breeder = Breeder(repository, study_id, setting)
@@ -101,6 +104,7 @@ class Driver:
         self.interrupted = False
         self._helped, self._ahead, self._looked_at = False, 0, 0.0
         self._profiling = False
+        self._judged_again: set[int] = set()
         self._stopping = self._paused = self._ordered = False
         self._shown_at = 0.0
 
@@ -240,6 +244,8 @@ class Driver:
             if to_time:
                 # A model is timed with the device to itself: nothing else runs, neither training nor another profile.
                 if not self.jobs.running:
+                    if to_time[0].again:
+                        self._judged_again.add(to_time[0].seed.run_id)
                     self.jobs.submit(to_time[0], once=lambda: not self.others.work_here())
                 return True
             if self.stopping.halted is not None:
@@ -272,7 +278,7 @@ class Driver:
         ahead and timed together before the first of them is trained.
         """
         previews = [] if self.stopping.halted is not None else [i for i in waiting if i.need == "preview"]
-        trained = [i for i in waiting if i.need == "profile"]
+        trained = [i for i in waiting if i.need == "profile"] + self._to_judge_again()
         more = self._may_propose() and len(previews) < self._timed_together
         idle = self.stopping.halted is not None or not (training or more)
         if not previews and not trained:
@@ -280,6 +286,12 @@ class Driver:
         elif idle or len(trained) >= self.search.profile_after:
             self._profiling = True
         return [*previews, *trained] if self._profiling else []
+
+    def _to_judge_again(self) -> list[Item]:
+        """Ended runs that lack points, each once a session."""
+        if not self.search.points:
+            return []
+        return [item for item in self.board.unjudged() if item.seed.run_id not in self._judged_again]
 
     @property
     def _timed_together(self) -> int:

@@ -10,6 +10,7 @@ from crossbreed.core.search.agenda import Course, Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.breeding import Breeder
 from crossbreed.core.search.candidates import Objectives
+from crossbreed.core.search.dispatch import Fitting
 from crossbreed.core.search.driver import POLL_S, DriverOptions, End
 from crossbreed.core.search.executors.base import Executor, Spool
 from crossbreed.core.search.halving import Halving
@@ -48,8 +49,13 @@ class Helper:
         self._start_executor, self._max_hours = start_executor, options.max_hours
         self.here = Process.here()
         rungs = len(setting.file.train.rung_tokens())
-        objectives = Objectives(dict(setting.file.objectives))
-        course = Course(objectives.score_way, rungs, setting.file.search.forced_rates)
+        objectives = Objectives.of(setting.file)
+        course = Course(
+            objectives.score_way,
+            rungs,
+            setting.file.search.forced_rates,
+            Fitting(repository, study_id, setting),
+        )
         self.board = Board(repository, study_id, course, objectives)
         self.halving = Halving(self.board, setting)
         self.jobs = Jobs(

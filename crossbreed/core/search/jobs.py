@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from crossbreed.core.errors import NotFinite
 from crossbreed.core.lab.job import Job
-from crossbreed.core.lab.records import Finished, Record, Waiting
+from crossbreed.core.lab.records import Finished, Record, Started, Waiting
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.deadlines import Deadlines
@@ -124,7 +124,11 @@ class Jobs:
         run_id, executor = item.seed.run_id, self._started()
         executor.start()
         signature = self.here.signature(self.role if once is None else TIMER)
-        lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
+        if item.again:
+            # Its last lease stays its own: an ended run is added to, not taken up.
+            lease = self.repository.run(run_id).lease
+        else:
+            lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
         if lease is None:
             self.board.changed(item.row.number)
             return False
@@ -135,7 +139,8 @@ class Jobs:
         folder = run_folder(self.setting.file.name, item.row.number, item.seed.seed)
         trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
         place = self.repository.artefacts / folder
-        job = job_for(item, trial, run, lease, place, self.setting, self.device)
+        judged = self.board.course.points(trial.number)
+        job = job_for(item, trial, run, lease, place, self.setting, self.device, judged)
         flops = float((trial.ledger or {}).get("training_flops_per_token") or 0.0)
         self._active[lease] = _Active(item, job, folder, flops)
         self.board.given(item.row.number)
@@ -204,6 +209,11 @@ class Jobs:
     def _store(self, active: _Active, record: Record) -> bool:
         """Store a record; False when that ended the job, because no front could hold what it says."""
         run_id, lease = active.item.seed.run_id, active.job.lease
+        if active.item.again and isinstance(record, Started | Finished):
+            # Where it was trained, and how that ended, is not for this job to say.
+            if isinstance(record, Finished) and record.state != "done":
+                self._tell("points_left_out", active, record.cause)
+            return True
         try:
             taken = self.intake.take(run_id, active.item.row.number, active.folder, lease, record)
         except NotFinite as error:
@@ -230,7 +240,9 @@ class Jobs:
         run_id, lease = active.item.seed.run_id, active.job.lease
         kept: Iterable[Record] = self.spool.read(lease)
         self.intake.take_all(run_id, active.item.row.number, active.folder, lease, kept)
-        if lost.how == "preempted":
+        if active.item.again:
+            self._tell("points_left_out", active, lost.cause)
+        elif lost.how == "preempted":
             self.repository.record_finished(run_id, lease, "preempted", cause=lost.cause)
         else:
             self.repository.lose_run(run_id, lease, lost.cause, ending=ENDINGS[lost.how])
@@ -253,7 +265,10 @@ class Jobs:
         """End a job and its worker with a failure of the run's own."""
         active = self._active[lease]
         self._started().kill(lease)
-        self.repository.record_finished(active.item.seed.run_id, lease, "failed", cause=cause)
+        if active.item.again:
+            self._tell("points_left_out", active, cause)
+        else:
+            self.repository.record_finished(active.item.seed.run_id, lease, "failed", cause=cause)
         self._forget(lease)
 
     def _forget(self, lease: str) -> None:

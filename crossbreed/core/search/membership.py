@@ -22,13 +22,14 @@ SEED = 0x66726F6E74
 
 def front_probabilities(
     candidates: Sequence[Candidate], objectives: Objectives, draws: int = DRAWS
-) -> dict[int, float]:
-    """Candidate number -> probability of being non-dominated, for candidates of three seeds or more.
+) -> dict[tuple[int, str], float]:
+    """Candidate's ``key`` -> probability of being non-dominated, for candidates of three seeds or more.
 
     In each of ``draws`` draws a candidate's mean in each measured objective is its observed mean plus its standard error
     times a Student t with n - 1 degrees of freedom: the distribution that its t interval is cut from. Quantities of the
     ledger are exact where no router moved them. A candidate of fewer seeds has no probability, since nothing is known of its spread, and stands in
-    everybody's way at its mean. What may not stand on the front takes no part. Equal input gives equal numbers.
+    everybody's way at its mean. What may not stand on the front takes no part. Points of one candidate are drawn apart, though its runs are the
+    same. Equal input gives equal numbers.
     """
     running = [
         c for c in candidates if c.eligible and all(math.isfinite(c.means[n]) for n in objectives.names)
@@ -49,7 +50,7 @@ def front_probabilities(
         count = min(at_once, draws - start)
         t_SKM = random.standard_t(degrees_KM, size=(count, *mean_KM.shape))
         on_front_K += _non_dominated(mean_KM + error_KM * t_SKM, fixed_FM).sum(axis=0)
-    return {c.row.number: float(hits / draws) for c, hits in zip(known, on_front_K, strict=True)}
+    return {c.key: float(hits / draws) for c, hits in zip(known, on_front_K, strict=True)}
 
 
 def _non_dominated(drawn_SKM: NDArray[np.float64], fixed_FM: NDArray[np.float64]) -> NDArray[np.bool_]:

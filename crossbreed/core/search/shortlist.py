@@ -30,9 +30,12 @@ def front_candidates(
         score=SCORE if SCORE in objectives.directions else None,
         speeds={name: keys[name] for name in objectives.speeds if name in keys},
         quantities=[name for name in objectives.names if name in QUANTITIES],
+        points=objectives.points,
     )
     numbers = relevant(bounds, objectives)
-    rows = repository.candidates(study_id, numbers=numbers if len(numbers) < MANY else None)
+    rows = repository.candidates(
+        study_id, points=objectives.points, numbers=numbers if len(numbers) < MANY else None
+    )
     return read(rows, objectives), objectives
 
 

@@ -12,7 +12,7 @@ from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search import divergence, executors, genes, plugin_files
-from crossbreed.core.search.candidates import Candidate, Objectives, front_volume, read
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives, front_volume, read
 from crossbreed.core.search.divergence import Divergence
 from crossbreed.core.search.driver import Driver, DriverOptions, End
 from crossbreed.core.search.executors.resources import Resources
@@ -192,11 +192,11 @@ class Study:
 
     @property
     def objectives(self) -> Objectives:
-        return Objectives(dict(self.file.objectives))
+        return Objectives.of(self.file)
 
     def read_candidates(self) -> list[Candidate]:
         """All candidates with their objectives, in order of number, those on the front marked."""
-        return read(self.repository.candidates(self.row.id), self.objectives)
+        return read(self.repository.candidates(self.row.id, points=self.objectives.points), self.objectives)
 
     def hypervolume(self) -> float:
         """Volume of the front from the study's fixed reference point; 0 before the search has fixed one."""
@@ -205,7 +205,7 @@ class Study:
 
     def gene_effects(self) -> Genes:
         """Which choices matter, by pairs of candidates that differ in one alone."""
-        found = self.read_candidates()
+        found = [c for c in self.read_candidates() if c.point == OWN]
         objectives = self.objectives.over([c.row for c in found])
         return genes.in_study(self.repository, self.row.id, found, objectives)
 
@@ -222,7 +222,7 @@ class Study:
         return table.sort_values(first, ascending=direction == "min", ignore_index=True)
 
     def candidates(self) -> pd.DataFrame:
-        """One row per candidate: objectives as means with ``_low`` and ``_high`` ends of their 95% intervals (missing below
+        """One row per candidate and operating point that competes: objectives as means with ``_low`` and ``_high`` ends of their 95% intervals (missing below
         3 seeds), whether they are ``confirmed`` by fresh runs, the learning rate of its best setting, ``front_probability``
         (missing below 3 seeds, and for what may not stand on the front), runs that trained and how many ``diverged``, ledger
         quantities (at nominal rates; one that is an objective at the rates that trained routers chose), and signed relative
@@ -235,7 +235,7 @@ def _table(found: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:
     import pandas as pd
 
     surely = front_probabilities(found, objectives)
-    rows = [_table_row(c, objectives, surely.get(c.row.number)) for c in found]
+    rows = [_table_row(c, objectives, surely.get(c.key)) for c in found]
     return pd.DataFrame(rows, columns=_columns(found, objectives))
 
 
@@ -244,6 +244,7 @@ def _table_row(candidate: Candidate, objectives: Objectives, surely: float | Non
     trained = divergence.of_seeds(candidate.seeds)
     cells: dict[str, Any] = {
         "trial": row.number,
+        "point": candidate.point,
         "family": row.family,
         "origin": row.origin,
         "state": row.state,
@@ -270,7 +271,17 @@ def _table_row(candidate: Candidate, objectives: Objectives, surely: float | Non
 
 def _columns(candidates: Iterable[Candidate], objectives: Objectives) -> list[str]:
     """All columns in order, also for a study without candidates."""
-    columns = ["trial", "family", "origin", "state", "cause", "seeds", "on_front", "front_probability"]
+    columns = [
+        "trial",
+        "point",
+        "family",
+        "origin",
+        "state",
+        "cause",
+        "seeds",
+        "on_front",
+        "front_probability",
+    ]
     columns += ["trained", "diverged", "confirmed", "lr", "hash"]
     columns += [c for n in objectives.names for c in (n, f"{n}_low", f"{n}_high")]
     columns += [name for name in QUANTITIES if name not in objectives.names]

@@ -134,8 +134,8 @@ class SearchSection(Section):
                 training; default: 1 for one worker, else 4 for each.
     forced_rates: shares of tokens forced to each router's most expensive choice, at which routed candidates are timed
                 before they are trained; without 0 among them none is pruned by its speed.
-    points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, at which candidates they fit are judged
-                and timed beside their own decisions.
+    points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, ``threshold:+0.05`` or ``depth:2``, at which
+                candidates they fit are judged and timed beside their own decisions; all of them compete for the front.
     analytics:  look at a few rows of each routed run after it is timed, for ``crossbreed routers``.
     """
 

@@ -78,6 +78,7 @@ class ThresholdConfig(RouterConfig):
     tau_ceiling:  tau never exceeds it. None, as published: at tau >= 1 nothing fires, which is warned of once.
     mu_init, sigma_init: the published starting values of the running median and standard deviation.
     segment:      tokens that share the choice of their segment's first token, or None for a choice per token.
+    shift:        added to tau, under the ceiling; what operating points ``threshold:SHIFT`` move in a trained model.
     """
 
     threshold: Literal["adaptive", "fixed"] = "adaptive"
@@ -87,12 +88,15 @@ class ThresholdConfig(RouterConfig):
     mu_init: Share = 0.3
     sigma_init: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     segment: Annotated[int, Field(ge=1)] | None = None
+    shift: float = later(0.0, allow_inf_nan=False)
 
     def running_share(self) -> float:
-        """P(H > tau) on Gaussian entropies: 1 - Phi(kappa), or 1 - Phi(offset / sigma_init) for a fixed threshold."""
+        """P(H > tau) on Gaussian entropies: 1 - Phi(kappa), or 1 - Phi(offset / sigma_init) for a fixed threshold; a shift
+        counts as an offset."""
+        sigma = max(self.sigma_init, 1e-6)
         if self.threshold == "adaptive":
-            return 1.0 - NormalDist().cdf(self.kappa)
-        return 1.0 - NormalDist(sigma=max(self.sigma_init, 1e-6)).cdf(self.offset)
+            return 1.0 - NormalDist().cdf(self.kappa + self.shift / sigma)
+        return 1.0 - NormalDist(sigma=sigma).cdf(self.offset + self.shift)
 
     def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         if choices != 2:
@@ -211,12 +215,14 @@ class LearnedConfig(RouterConfig):
     loss_weight: of the squared distance between the shares and their targets; 0.1 as in AMOR v1.
     temperature: divides the scores before the soft weights; smaller is closer to the hard choice.
     segment:     tokens that share the choice of their segment's first token, or None for a choice per token.
+    shift:       what an expensive choice's score must exceed; operating points ``threshold:SHIFT`` move it in a trained model.
     """
 
     target_rate: Share = 0.4
     loss_weight: float = Field(default=0.1, ge=0, allow_inf_nan=False)
     temperature: Positive = 1.0
     segment: Annotated[int, Field(ge=1)] | None = None
+    shift: float = later(0.0, allow_inf_nan=False)
 
     def shares(self, kind: SiteKind, choices: int) -> tuple[float, ...]:
         return (1.0 - self.target_rate, *[self.target_rate / (choices - 1)] * (choices - 1))

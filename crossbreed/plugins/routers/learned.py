@@ -19,7 +19,7 @@ INIT_STD = 0.02
 
 
 class Learned(BuiltinRouter[LearnedConfig]):
-    """choice = argmax(0, w_n . rms(h) + b_n), n = 1..N-1, in fp32; deterministic (amor.md section 10, point 20).
+    """choice = argmax(0, w_n . rms(h) + b_n - shift), n = 1..N-1, in fp32; deterministic (amor.md section 10, point 20).
 
     The input is RMS-normalised without weights, so that scores start at one scale at every site (the mode site shows raw
     embeddings). In training ``weight_BTN`` is the hard choice forward and softmax(scores / temperature) backward.
@@ -56,7 +56,7 @@ class Learned(BuiltinRouter[LearnedConfig]):
         with torch.autocast(h_BTD.device.type, enabled=False):
             h_BTD = F.rms_norm(h_BTD.to(torch.promote_types(h_BTD.dtype, torch.float32)), h_BTD.shape[-1:])
             scores = F.linear(h_BTD, self.weight.to(h_BTD.dtype), self.bias.to(h_BTD.dtype))
-        return F.pad(scores, (1, 0))
+        return F.pad(scores - self.config.shift, (1, 0))
 
     def rate_loss(self, weight_BTN: Tensor, context: Context) -> Tensor:
         """loss_weight * sum over n >= 1 of (share of choice n - its target)^2, over the counted tokens; 0 where none is.

@@ -15,7 +15,7 @@ C = TypeVar("C", bound=ThresholdConfig)
 
 
 class ThresholdRouter(BuiltinRouter[C]):
-    """choice = 1[H > tau], strict, with tau = mu + kappa * sigma or mu + offset; mu and sigma travel in checkpoints.
+    """choice = 1[H > tau], strict, with tau = mu + kappa * sigma + shift or mu + offset + shift; mu and sigma travel in checkpoints.
 
     One model runs on one device, so the statistics behind mu and sigma are those of all of its tokens; nothing is
     reduced over ranks, as in the published code.
@@ -34,6 +34,7 @@ class ThresholdRouter(BuiltinRouter[C]):
         mu, sigma = self.mu if mu is None else mu, self.sigma if sigma is None else sigma
         config = self.config
         tau = mu + (config.kappa * sigma if config.threshold == "adaptive" else config.offset)
+        tau = tau + config.shift
         return tau if config.tau_ceiling is None else tau.clamp(max=config.tau_ceiling)
 
     def above(self, h: Tensor, mu: Tensor | None = None, sigma: Tensor | None = None) -> Tensor:

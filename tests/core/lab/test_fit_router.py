@@ -11,7 +11,7 @@ from crossbreed.core.contracts.task import IGNORE
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Router
 from crossbreed.core.lab.evaluate import evaluate
-from crossbreed.core.lab.fit_router import Share, fit_routers, spearman, with_routers
+from crossbreed.core.lab.fit_router import Share, fit_routers, spearman
 
 GATE = {"name": "entropy_gate", "params": {"warm_start": True}}
 
@@ -109,7 +109,7 @@ def test_rank_correlation_is_that_of_ranks_with_ties_shared():
 
 def test_routers_are_replaced_at_the_sites_named_and_nowhere_else(build, genome):
     architecture = build(genome(gate=GATE)).architecture
-    other = with_routers(architecture, {"0.1.gate": Router(name="learned")})
+    other = architecture.with_routers({"0.1.gate": Router(name="learned")})
     assert other.stages[0].blocks[1].gate.name == "learned"
     assert other.stages[0].blocks[0] == architecture.stages[0].blocks[0]
-    assert with_routers(architecture, {}) == architecture
+    assert architecture.with_routers({}) == architecture

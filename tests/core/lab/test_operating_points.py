@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Registry
 from crossbreed.core.lab.operating_points import (
     FORCED,
     OWN,
@@ -15,6 +18,7 @@ from crossbreed.core.lab.operating_points import (
     realised_rates,
     spread,
 )
+from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.model.routing import Site
 
 
@@ -69,7 +73,17 @@ def test_a_schedule_forces_modes_by_their_place_in_the_text_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "name", ["own", "forced:0.22", "schedule:0=0,860=1", "schedule:0=mamba2,-2.5%=attention", "schedule:0=1"]
+    "name",
+    [
+        "own",
+        "forced:0.22",
+        "threshold:+0.05",
+        "threshold:-1e-05",
+        "depth:3",
+        "schedule:0=0,860=1",
+        "schedule:0=mamba2,-2.5%=attention",
+        "schedule:0=1",
+    ],
 )
 def test_a_name_leads_back_to_its_point(name: str):
     point = OperatingPoint.parse(name)
@@ -81,14 +95,85 @@ def test_a_schedule_written_with_spaces_is_the_same_point():
     assert OperatingPoint.parse("schedule: 0=0, 860=1") == OperatingPoint.parse("schedule:0=0,860=1")
 
 
-def test_what_a_point_fits():
-    schedule, forced = OperatingPoint.parse("schedule:0=1"), OperatingPoint.parse("forced:0.1")
-    modes = ("mamba2", "attention")
-    assert schedule.fits(routed=True, modes=modes)
-    assert not schedule.fits(routed=True, modes=())
-    assert forced.fits(routed=True, modes=())
-    assert not forced.fits(routed=False, modes=())
-    assert OWN.fits(routed=False, modes=())
+def recurrent(**stage: Any) -> Architecture:
+    """A stage of three repeats with a gate, and a layered one that nothing can cut."""
+    plain = {"sublayers": [{"mixer": "shift", "params": {}}]}
+    gated = {**plain, "gate": {"name": "entropy_gate", "params": {"kappa": 0.0}}}
+    looped = {"blocks": [plain, gated], "depth": {"name": "recurrent", "repeats": 3}, **stage}
+    stages = [looped, {"blocks": [plain], "depth": {"name": "layered", "repeats": 2}}]
+    return Architecture.model_validate({"vocab": 20, "d_model": 16, "stages": stages})
+
+
+def test_what_a_point_fits(parts: Registry) -> None:
+    plain = Architecture.model_validate(
+        {
+            "vocab": 20,
+            "d_model": 16,
+            "stages": [{"blocks": [{"sublayers": [{"mixer": "shift", "params": {}}]}]}],
+        }
+    )
+    looped = recurrent(halt={"name": "segment_random", "params": {"segment": 4}})
+    fits = {
+        name: (
+            OperatingPoint.parse(name).fits(plain, parts),
+            OperatingPoint.parse(name).fits(looped, parts),
+        )
+        for name in ("own", "forced:0.1", "schedule:0=1", "threshold:+0.1", "depth:2", "depth:3")
+    }
+    assert fits == {
+        "own": (True, True),
+        "forced:0.1": (False, True),
+        "schedule:0=1": (False, False),
+        "threshold:+0.1": (False, True),
+        "depth:2": (False, True),
+        "depth:3": (False, False),
+    }
+
+
+def test_a_cut_ends_stages_of_shared_weights_and_leaves_others(parts: Registry) -> None:
+    looped = recurrent(halt={"name": "learned", "params": {}})
+    two, one = (OperatingPoint.parse(f"depth:{n}").variant(looped, parts) for n in (2, 1))
+    assert [stage.depth.repeats for stage in two.stages] == [2, 2]
+    assert two.stages[0].halt == looped.stages[0].halt
+    assert [stage.depth.repeats for stage in one.stages] == [1, 2]
+    assert one.stages[0].halt is None
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_cut_model_is_the_smaller_model_with_the_same_weights(parts: Registry, depth: int) -> None:
+    looped = recurrent(halt={"name": "learned", "params": {}})
+    trained = LanguageModel(looped, parts, seed=1).eval()
+    point = OperatingPoint.parse(f"depth:{depth}")
+    cut = point.model(trained, parts)
+    tokens_BT = torch.arange(12)[None] % 20
+    expected = LanguageModel(point.variant(looped, parts), parts, seed=2).eval()
+    expected.load_state_dict(trained.state_dict(), strict=False)
+    with torch.inference_mode():
+        (found, _), (wanted, _), (whole, _) = (
+            model(tokens_BT, model.context(tokens_BT)) for model in (cut, expected, trained)
+        )
+    assert torch.equal(found, wanted)
+    assert not torch.equal(found, whole)
+    # The same tensors, not copies of them.
+    assert cut.embedding.weight.data_ptr() == trained.embedding.weight.data_ptr()
+
+
+def test_a_shift_moves_thresholds_and_no_weight(parts: Registry) -> None:
+    trained = LanguageModel(recurrent(), parts, seed=1).eval()
+    tokens_BT = torch.arange(12)[None] % 20
+
+    def opened(name: str) -> float:
+        model, recorder = OperatingPoint.parse(name).model(trained, parts), Recorder()
+        with torch.inference_mode():
+            model(tokens_BT, model.context(tokens_BT, recorder=recorder))
+        return sum(shares[1] for shares in realised_rates([recorder]).values()) / 3
+
+    assert opened("threshold:-2") == 1.0
+    assert opened("threshold:+2") == 0.0
+    moved = OperatingPoint.parse("threshold:+0.25").model(trained, parts)
+    (before,), (after,) = ([s.router.tau() for s in m.routed_sites()] for m in (trained, moved))
+    assert after - before == pytest.approx(0.25)
+    assert OperatingPoint.parse("own").model(trained, parts) is trained
 
 
 def test_a_schedule_for_a_model_without_modes_is_refused():
@@ -107,10 +192,25 @@ def test_the_forced_points_are_those_of_the_design():
 
 
 @pytest.mark.parametrize(
-    "name", ["forced:1.5", "forced:-0.1", "forced:x", "forced", "owned", "forced:1/0", ""]
+    "name",
+    [
+        "forced:1.5",
+        "forced:-0.1",
+        "forced:x",
+        "forced",
+        "owned",
+        "forced:1/0",
+        "threshold:0",
+        "threshold:nan",
+        "depth:0",
+        "depth:x",
+        "",
+    ],
 )
 def test_unknown_points_are_refused(name: str):
-    with pytest.raises(ConfigError, match=r"must be 'own', 'forced:' and a rate in .*, or 'schedule:' and"):
+    with pytest.raises(
+        ConfigError, match=r"must be 'own', 'forced:' and a rate in .*, 'depth:' .*, or 'schedule:' and"
+    ):
         OperatingPoint.parse(name)
 
 

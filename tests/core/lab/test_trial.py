@@ -75,7 +75,7 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
     assert evaluated.ledger["realised"]
     (analysed,) = of(Analysed, records)
     assert (analysed.point, analysed.tokens, analysed.rows) == ("own", 2304, 24)
-    assert set(analysed.findings) == {"decisions", "agreement"}
+    assert set(analysed.findings) == {"decisions", "agreement", "text"}
     (site,) = analysed.findings["decisions"]["sites"]
     assert {site["site"]: tuple(site["shares"])} == evaluated.rates
     assert [entry["class"] for entry in site["classes"]] == ["key", "value", "filler", "query"]
@@ -343,3 +343,18 @@ def test_a_copied_folder_serves_another_worker(job, records_of, tmp_path, stop_a
     records = records_of(replace(one, artefacts=str(tmp_path / "elsewhere"), lease="lease-2"))
     assert records[-1] == Finished("done")
     assert of(Started, records)[0].resumed_step == 8
+
+
+def test_points_of_other_thresholds_are_judged_and_charged_at_their_own_rates(job, genome, records_of):
+    gated = genome(gate={"name": "entropy_gate", "params": {"kappa": 0.0}})
+    ends = ("threshold:+9", "threshold:-9")
+    records = records_of(
+        job(gated, phases=("train", "evaluate", "profile"), judged=ends, points=(*ends, "own"))
+    )
+    assert records[-1] == Finished("done")
+    judged = {r.point: r for r in of(Evaluated, records)}
+    assert {name: judged[name].rates["0.1.0.gate"][1] for name in ends} == {ends[0]: 0.0, ends[1]: 1.0}
+    flops = [judged[name].ledger["prefill_flops_per_token"] for name in (ends[0], "own", ends[1])]
+    assert flops == sorted(flops)
+    assert flops[0] < flops[2]
+    assert [r.point for r in of(Profiled, records)] == [*ends, "own"]

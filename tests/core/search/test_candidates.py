@@ -220,3 +220,51 @@ def test_fresh_seeds_go_to_the_front_and_to_given_genomes() -> None:
     ]
     wanted = agenda.wanted_seeds(read(rows, TWO), 1, settings=4)
     assert [(c.row.number, seeds) for c, _, seeds in wanted] == [(0, [4])]
+
+
+def pointed(number: int, own: tuple[float, float], **points: tuple[float, float]) -> CandidateRow:
+    """A candidate of three report runs with (score, speed) at its own decisions and at other points, by name."""
+
+    def at(name: str, score: float, speed: float) -> PointRow:
+        return PointRow(
+            name, None, None, None, None, (measurement(speed),), (EvaluationRow(16, {}, score, 8, 0),)
+        )
+
+    seeds = []
+    for i in range(1, 4):
+        found = seed(i, own[0] + 0.001 * i, measurement(own[1]))
+        more = {name: at(name, score + 0.001 * i, speed) for name, (score, speed) in points.items()}
+        seeds.append(replace(found, points={**found.points, **more}))
+    return row(number, *seeds)
+
+
+def test_points_compete_and_a_front_row_names_one() -> None:
+    rows = [
+        pointed(0, (0.9, 10.0), a=(0.8, 30.0), b=(0.7, 20.0)),
+        pointed(1, (0.75, 25.0), a=(0.95, 5.0), c=(0.1, 1.0)),
+        pointed(2, (0.5, 28.0)),
+    ]
+    objectives = Objectives(TWO.directions, points=("own", "a", "b"))
+    found = read(rows, objectives)
+    assert [c.key for c in found] == [(0, "own"), (0, "a"), (0, "b"), (1, "own"), (1, "a"), (2, "own")]
+    assert [c.key for c in found if c.on_front] == [(0, "own"), (0, "a"), (1, "a")]
+    by_key = {c.key: c for c in found}
+    assert by_key[0, "a"].values == {"score": (0.801, 0.802, 0.803), "decode_tokens_per_s": (30.0,) * 3}
+    assert by_key[0, "a"].intervals["score"] is not None
+    # Without points to compete, each is there once, as if it had none.
+    alone = read(rows, TWO)
+    assert [c.key for c in alone] == [(0, "own"), (1, "own"), (2, "own")]
+    assert [c.row.number for c in alone if c.on_front] == [0, 1, 2]
+
+
+def test_a_point_outside_the_budget_is_not_on_the_front_and_asks_for_no_seeds() -> None:
+    off = pointed(0, (0.5, 10.0), a=(0.9, 30.0))
+    seeds = [
+        replace(s, points={**s.points, "a": replace(s.points["a"], certificate={"feasible": False})})
+        for s in off.seeds
+    ]
+    objectives = Objectives(TWO.directions, points=("own", "a"))
+    found = read([replace(off, seeds=tuple(seeds)), pointed(1, (0.6, 20.0))], objectives)
+    assert [c.key for c in found if c.on_front] == [(1, "own")]
+    wanted = agenda.wanted_seeds(found, 3, settings=1)
+    assert [(c.key, missing) for c, _, missing in wanted] == []

@@ -11,10 +11,14 @@ import pytest
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
+from crossbreed.core.lab.job import Job
+from crossbreed.core.lab.records import Finished
+from crossbreed.core.search.candidates import Objectives, read
 from crossbreed.core.search.driver import DriverOptions
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import resolve
-from tests.core.search.material import Scripted, drive, setting, study_data, toy_registry
+from crossbreed.storage import Repository
+from tests.core.search.material import Scripted, by_width, drive, setting, study_data, toy_registry
 
 SWITCHING, SINGLE = "schedule:0=mamba2,-4=attention", "schedule:0=attention"
 
@@ -58,12 +62,12 @@ def test_points_reach_the_runs_they_fit_and_are_stored_beside_their_own(tmp_path
         assert {job.judged for job in jobs if "evaluate" in job.phases} == {points}
         detail = repository.trial_detail(study_id, number)
         assert [run.run.role for run in detail.runs] == ["tune", "report", "report"]
-        for place, run in enumerate(detail.runs):
+        for run in detail.runs:
             judged = {name for name, point in run.points.items() if point.evaluations}
             timed = {name for name, point in run.points.items() if point.measurements}
             assert judged == {*points, "own"}
-            # Schedules cost the same whatever the seed: the first run is timed under them.
-            assert timed & {SWITCHING, SINGLE} == (set(points) if place == 0 else set())
+            # Every seed counts at every point.
+            assert timed & {SWITCHING, SINGLE} == set(points)
     repository.close()
 
 
@@ -76,11 +80,61 @@ def test_a_forced_rate_may_be_judged_too(tmp_path: Path, toys: Registry):
     )
     timed = [job.points for job in executor.log if job.number == 1 and "profile" in job.phases]
     # Forced rates before it is trained, the rest afterwards, and nothing twice.
-    assert timed == [("forced:0.22", "forced:1"), (SINGLE, "own"), ("own",)]
+    assert timed == [("forced:0.22", "forced:1"), (SINGLE, "own"), ("forced:0.22", SINGLE, "own")]
     assert Counter(job.judged for job in executor.log if "train" in job.phases) == {
         (): 2,
         ("forced:0.22", SINGLE): 2,
     }
+    repository.close()
+
+
+def test_points_added_to_a_finished_study_judge_its_runs_again_without_training(
+    tmp_path: Path, toys: Registry
+):
+    tm, database = oryx(toys, "mamba2", "attention"), tmp_path / "added.db"
+    drive(database, setting(toys, search={"trials": 0, "seeds": 2}), Scripted(), DriverOptions(named=(tm,)))
+
+    def better_when_switching(job: Job) -> tuple[float, float]:
+        return (0.9, 9000.0) if SWITCHING in job.judged else by_width(job)
+
+    executor, study = (
+        Scripted(better_when_switching),
+        setting(toys, search={"trials": 0, "seeds": 2, "points": [SWITCHING]}),
+    )
+    with Repository.open(str(database)) as repository:
+        before = {run.key: run for run in repository.runs(1)}
+    end, repository, study_id = drive(database, study, executor)
+    assert end == "done"
+    assert [(job.number, job.seed) for job in executor.log] == [(1, 1), (1, 2)]
+    assert {(job.phases, job.judged, job.points) for job in executor.log} == {
+        (("evaluate", "profile"), (SWITCHING,), (SWITCHING,))
+    }
+    after = {run.key: run for run in repository.runs(study_id)}
+    assert {key: (run.state, run.lease, run.environment) for key, run in after.items()} == {
+        key: (run.state, run.lease, run.environment) for key, run in before.items()
+    }
+    objectives = Objectives.of(study.file)
+    found = read(repository.candidates(study_id, points=objectives.points), objectives)
+    assert [c.key for c in found if c.on_front][-1] == (1, SWITCHING)
+    repository.close()
+    # Nothing is left to judge.
+    again = Scripted()
+    drive(database, study, again)[1].close()
+    assert again.log == []
+
+
+def test_a_point_that_cannot_be_judged_again_leaves_the_run_as_it_was(tmp_path: Path, toys: Registry):
+    tm, database = oryx(toys, "mamba2", "attention"), tmp_path / "failing.db"
+    drive(database, setting(toys, search={"trials": 0, "seeds": 1}), Scripted(), DriverOptions(named=(tm,)))
+    executor = Scripted()
+    executor.fail = lambda job: Finished("failed", "no checkpoint")
+    study = setting(toys, search={"trials": 0, "seeds": 1, "points": [SINGLE]})
+    end, repository, study_id = drive(database, study, executor)
+    assert end == "done"
+    assert len(executor.log) == 1
+    assert {run.state for run in repository.runs(study_id)} == {"done"}
+    (event,) = repository.events_of(study_id, "points_left_out")
+    assert event.payload["cause"] == "no checkpoint"
     repository.close()
 
 
