@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -34,6 +35,11 @@ def data_console() -> Console:
 def log_console() -> Console:
     """Stderr: progress and notes."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def only_logs() -> contextlib.AbstractContextManager[object]:
+    """While runs are trained: what plugins and Ray print goes to stderr, so that stdout holds data alone."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def print_json(command: str, payload: Mapping[str, Any]) -> None:

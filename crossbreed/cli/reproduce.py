@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, log_console, print_json
+from crossbreed.cli.output import data_console, log_console, only_logs, print_json
+from crossbreed.cli.search import Executor, RayAddress, RayResources
 
 if TYPE_CHECKING:
     from crossbreed.core.search.reproduce import Difference, Reproduction
@@ -33,6 +34,9 @@ def reproduce(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="CPU threads; default: the record's.")
     ] = None,
+    executor: Executor = "inline",
+    ray_address: RayAddress = None,
+    ray_resources: RayResources = None,
     db: Db = DEFAULT_DB,
     plugin: Plugins = None,
     json: Json = False,
@@ -40,21 +44,39 @@ def reproduce(
 ) -> None:
     """Train a stored run again with its genome, recipe, data and seed, and compare losses and score bit for bit.
 
-    Exit code 0: equal. 1: not equal. 2: it cannot be repeated here, as when its plugins are other ones. The database is only
+    On a Ray cluster its nodes must see DIR under one path. Exit code 0: equal. 1: not equal. 2: it cannot be repeated here, as when its plugins are other ones. The database is only
     read.
     """
+    from crossbreed.core.search import executors
     from crossbreed.core.search import reproduce as reproducing
+    from crossbreed.core.search.executors.resources import Resources
     from crossbreed.storage.repository import Repository
 
     registry = registry_of(plugin)
     folder = out or Path("reproduced") / run.replace("/", "-")
     with Repository.open(db, read_only=True) as repository:
-        plan = reproducing.plan(repository, run, registry, folder, device=device, threads=threads)
+        plan = reproducing.plan(
+            repository,
+            run,
+            registry,
+            folder,
+            device=device,
+            threads=threads,
+            elsewhere=ray_address is not None,
+        )
+    place = executors.choose(
+        executor,
+        workers=1,
+        threads=plan.job.threads,
+        device=plan.job.device,
+        address=ray_address,
+        resources=None if ray_resources is None else Resources.load(ray_resources),
+    )
     log = log_console()
     log.print(f"Training {run} again in {folder}: {plan.steps} steps.", markup=False)
     try:
-        with _bar(log, plan.steps) as on_step:
-            found = plan.run(on_step)
+        with only_logs(), _bar(log, plan.steps) as on_step:
+            found = plan.run(place, on_step)
     except KeyboardInterrupt:
         log.print(f"Interrupted; {folder} may be removed.", markup=False)
         raise typer.Exit(130) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.output import data_console, log_console, print_json, program
+from crossbreed.cli.output import data_console, log_console, only_logs, print_json, program
 from crossbreed.core.errors import InfeasibleBudget
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def drive(
         for sentence in study.notes:
             log.print(sentence, markup=False)
         try:
-            with SearchView(file.name, study.objectives, log, as_json=as_json) as view:
+            with only_logs(), SearchView(file.name, study.objectives, log, as_json=as_json) as view:
                 outcome = study.run(named=named, on_progress=view.show, **options)
         except KeyboardInterrupt:
             _interrupted(again)

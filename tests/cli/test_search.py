@@ -22,7 +22,7 @@ from crossbreed.storage.drivers import Driver
 from crossbreed.storage.repository import Repository
 from crossbreed.storage.rows import RunRow
 from tests.cli.conftest import Cli
-from tests.cli.studies import TINY, write_study
+from tests.cli.studies import REFERENCE, TINY, write_study
 
 
 def test_a_search_ends_with_its_front_and_run_again_trains_nothing_more(cli: Cli, tmp_path: Path) -> None:
@@ -139,6 +139,27 @@ def test_a_budget_nobody_can_meet_is_exit_2_with_the_nearest_candidate(cli: Cli,
     planned = cli("search", study, "--plan", "--json")
     assert planned.code == 2
     assert planned.json("plan")["families"] == []
+
+
+def test_what_a_plugin_prints_is_no_data(cli: Cli, tmp_path: Path, router_file: Path) -> None:
+    said = "            print('every third')\n            return Decision("
+    router_file.write_text(router_file.read_text().replace("            return Decision(", said))
+    gated = {
+        "reference": {
+            **REFERENCE,
+            "stages": [
+                {"blocks": [{**REFERENCE["stages"][0]["blocks"][0], "gate": {"name": "every_third"}}]}
+            ],
+        }
+    }
+    study = write_study(tmp_path / "tiny.yaml", budget={**gated, "match": {}}, search={"trials": 0})
+    plugin = ("--plugin", router_file)
+    found = cli("search", study, "--executor", "inline", "--json", *plugin)
+    assert found.json("search")["end"] == "done", found.err
+    assert "every third" in found.err
+    again = cli("reproduce", "tiny/0/0", "--json", *plugin)
+    assert again.json("reproduce")["equal"]
+    assert "every third" in again.err
 
 
 @pytest.mark.parametrize("place", ["/proc/crossbreed.db", "a_file/crossbreed.db"])

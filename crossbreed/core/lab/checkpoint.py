@@ -23,6 +23,8 @@ from crossbreed.core.errors import ConfigError
 FORMAT = 1
 SUFFIX = ".safetensors"
 HEADER = "crossbreed"
+DRAFT = "."
+"""What the name of a file begins with that is still to be renamed."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def write(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None,
     data = save(tensors, metadata={HEADER: json.dumps(asdict(header), sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)
     # The process id keeps two holders of one run apart; each renames a complete file.
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f"{DRAFT}{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
             file.write(data)
@@ -76,6 +78,12 @@ def write(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None,
         draft.unlink(missing_ok=True)
     _sync_folder(path.parent)
     return Stored(path, header, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def drop_drafts(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left behind. For the one holder of a run."""
+    for draft in folder.glob(f"{DRAFT}*{SUFFIX}.*"):
+        draft.unlink(missing_ok=True)
 
 
 def describe(path: Path) -> Stored:

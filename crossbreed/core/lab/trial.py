@@ -230,6 +230,7 @@ class _Trial:
 
     def _resume(self) -> None:
         """Go on from the furthest checkpoint in this run's folder, if there is one."""
+        checkpoint.drop_drafts(self.folder)
         paths = sorted(self.folder.glob(f"*{checkpoint.SUFFIX}")) if self.folder.is_dir() else []
         headers = {path: checkpoint.read_header(path) for path in paths}
         within = {p: h for p, h in headers.items() if h.tokens <= self._reach()}

@@ -11,22 +11,24 @@ from crossbreed.core import genome
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
-from crossbreed.core.lab import trial
 from crossbreed.core.lab.environment import pick_device
 from crossbreed.core.lab.job import Job, Phase
 from crossbreed.core.lab.recipe import Recipe
-from crossbreed.core.lab.records import Curve, Evaluated, Finished, Record, RungDone, Started
+from crossbreed.core.lab.records import Curve, Evaluated, Finished, RungDone, Started
 from crossbreed.core.search.candidates import OWN
+from crossbreed.core.search.executors import Place
+from crossbreed.core.search.executors.base import Lost, Report, Spool
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import COST_MODEL, RunSetting, resolve_runs
 from crossbreed.core.search.trained import check_data, check_identities
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunDetail, RunRow
 
+POLL_S = 1.0
 TRAINED = ("done", "off_budget")
 COMPARABLE = (*TRAINED, "diverged")
 """How a run may end again: anything else says something about this machine, not about the result."""
-PLACE = ("crossbreed", "python", "torch", "platform", "device", "cuda", "threads", "backends")
+ENVIRONMENT = ("crossbreed", "python", "torch", "platform", "device", "cuda", "threads", "backends")
 """What of a run's environment may change its numbers."""
 
 
@@ -80,15 +82,16 @@ class Plan:
     job: Job
     steps: int
 
-    def run(self, on_step: Callable[[int], None] = lambda step: None) -> Reproduction:
-        """Train and judge it again in this process. ``on_step`` hears of progress.
+    def run(self, place: Place, on_step: Callable[[int], None] = lambda step: None) -> Reproduction:
+        """Train and judge it again in ``place``, whose workers see the job's folder. ``on_step`` hears of progress.
 
         Raises ConfigError when it ends in a way that says nothing about the result, such as out of memory.
         """
-        heard = _Heard(on_step)
-        trial.run(self.job, heard.take, lambda: False)
+        heard = self._again(place, on_step)
         if heard.last is None or heard.last.state not in COMPARABLE:
-            state, cause = ("failed", "") if heard.last is None else (heard.last.state, heard.last.cause)
+            state, cause = (
+                ("lost", heard.lost) if heard.last is None else (heard.last.state, heard.last.cause)
+            )
             raise ConfigError(f"run {self.row.key} cannot be repeated here: it ended as {state}: {cause}")
         reached = max(heard.losses, default=0)
         stored = {step: loss for step, loss in self.losses.items() if step <= reached}
@@ -106,6 +109,19 @@ class Plan:
         return Reproduction(
             self.row.key, len(stored), len(metrics), tuple(different), (then, now), unlike, folder
         )
+
+    def _again(self, place: Place, on_step: Callable[[int], None]) -> _Heard:
+        heard, spool = _Heard(on_step), Spool(Path(self.job.artefacts) / "spool")
+        executor = place.starter()(spool)
+        try:
+            executor.start()
+            executor.submit(self.job)
+            while executor.running:
+                executor.work(lambda lease, report: heard.take(report), POLL_S)
+        finally:
+            executor.shutdown()
+        spool.discard(self.job.lease)
+        return heard
 
     def _metrics(self, heard: _Heard) -> list[Difference]:
         found = []
@@ -133,8 +149,9 @@ class _Heard:
     score: float | None = None
     environment: dict[str, Any] = field(default_factory=dict)
     last: Finished | None = None
+    lost: str = ""
 
-    def take(self, record: Record) -> None:
+    def take(self, record: Report) -> None:
         if isinstance(record, Started):
             self.environment = record.environment
         elif isinstance(record, Curve):
@@ -146,6 +163,8 @@ class _Heard:
             self.score = record.score
         elif isinstance(record, Finished):
             self.last = record
+        elif isinstance(record, Lost):
+            self.lost = record.cause
 
 
 def plan(
@@ -156,10 +175,11 @@ def plan(
     *,
     device: str | None = None,
     threads: int | None = None,
+    elsewhere: bool = False,
 ) -> Plan:
     """What running ``key`` (study/number/seed) again in ``folder`` takes; device and threads default to the record's.
 
-    Raises ConfigError when it left no curve, when its plugins, task data or device are not here, or when the folder exists.
+    ``elsewhere``: it will run on other machines, so that this one need not have the device. Raises ConfigError when it left no curve, when its plugins, task data or device are not here, or when the folder exists.
     """
     row = repository.run_by_key(key)
     study = repository.open_study(key.split("/")[0])
@@ -180,14 +200,15 @@ def plan(
     environment = row.environment or {}
     device = device or str(environment.get("device_type", "cpu"))
     try:
-        pick_device(device)
+        if not elsewhere:
+            pick_device(device)
     except ConfigError as error:
         raise ConfigError(
             f"run {key} was trained on {device!r}: {error}. Name another with --device."
         ) from error
     recipe = genome.parse(Recipe, row.recipe, f"recipe of run {key}")
     detail = next(r for r in repository.trial_detail(row.study_id, row.number).runs if r.run.id == row.id)
-    job = _job(row, detail, stored.genome, stored.certificate, recipe, setting, folder)
+    job = _job(row, detail, stored.genome, stored.certificate, recipe, setting, folder.absolute())
     threads = threads or int(environment.get("threads", setting.file.search.threads))
     job = replace(job, device=device, threads=threads)
     return Plan(row, detail, losses, job, recipe.steps(job.rungs[-1], setting.task.length))
@@ -231,5 +252,7 @@ def _job(
 
 def _unlike(stored: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Unlike, ...]:
     return tuple(
-        Unlike(name, stored.get(name), here.get(name)) for name in PLACE if stored.get(name) != here.get(name)
+        Unlike(name, stored.get(name), here.get(name))
+        for name in ENVIRONMENT
+        if stored.get(name) != here.get(name)
     )

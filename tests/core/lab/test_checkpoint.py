@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +75,23 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         checkpoint.write(stored.path, *trained(1), replace(OWNER, step=9))
     assert checkpoint.describe(stored.path) == stored
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_killed_writer_left_half_written_is_dropped_and_whole_files_stay(tmp_path: Path):
+    whole = checkpoint.write(tmp_path / "rung-0.safetensors", *trained(), OWNER)
+
+    def write() -> None:
+        os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
+        checkpoint.write(tmp_path / "rung-1.safetensors", *trained(), OWNER)
+
+    writer = multiprocessing.get_context("fork").Process(target=write)
+    writer.start()
+    writer.join(30)
+    assert writer.exitcode == -signal.SIGKILL
+    (left,) = set(tmp_path.iterdir()) - {whole.path}
+    assert left.name == f".rung-1.safetensors.{writer.pid}"
+    checkpoint.drop_drafts(tmp_path)
+    assert list(tmp_path.iterdir()) == [whole.path]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from crossbreed.core.host import Registry
 from tests.core.search.material import toy_registry
+from tests.core.search.sessions import Begin, sessions
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,3 +34,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return tmp_path / "study.db"
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """``begin(url, file, how)`` starts a search in a process of its own."""
+    with sessions(tmp_path) as begin:
+        yield begin

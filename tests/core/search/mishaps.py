@@ -1,6 +1,7 @@
 """A plugin file for tests of what survives: a mixer that kills, hangs or fills its worker, and a space and a task for it.
 
-``folder`` keeps a mark of what happens once only, so that the run's next worker is spared.
+``folder`` keeps a mark of what happens once only, so that the run's next worker is spared. A mishap called after one of
+PHASES holds its worker still there, for the test to do the rest: its mark holds the worker's process id.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,17 @@ from crossbreed import Architecture, SearchSpace, SearchSpaceDescriptor, hookimp
 from crossbreed.core.contracts.capabilities import MixerCapabilities
 from crossbreed.core.contracts.mixer import Mixer, MixerDescriptor
 from crossbreed.core.contracts.task import TaskDescriptor
+from crossbreed.core.lab.records import RungDone
 from crossbreed.core.ledger import Cost, Work
+from crossbreed.core.search.executors.base import Spool
 from crossbreed.plugins.tasks.recall import Recall, RecallConfig
 
 SEEN = {"infinite": False}
 """What the mixer has done to this process, for the task to see."""
+
+PHASES = ("training", "evaluation", "checkpoint", "record")
+"""Where a worker can be held: in a step, while the model is judged, with a checkpoint written but not in its place, and with
+a rung's record written down but not sent."""
 
 
 class MishapConfig(BaseModel):
@@ -48,7 +56,7 @@ class Mishap(Mixer, nn.Module):
         self.config, self.backend = config, "reference"
         self.inner = nn.Linear(build.d_model, config.hidden, bias=False)
         self.outer = nn.Linear(config.hidden, build.d_model, bias=False)
-        self.trained = False
+        self.trained = self.standing = False
 
     def forward(self, x_BTD, context, state, read_BT=None):
         y_BTD = self.outer(torch.relu(self.inner(x_BTD)))
@@ -57,16 +65,24 @@ class Mishap(Mixer, nn.Module):
             time.sleep(self.config.seconds)
             if context.step == self.config.at:
                 y_BTD = self._happen(y_BTD)
-        elif self.trained and self.config.how == "die_judged" and self._first_time():
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif self.trained and self.config.how == "pause_judged" and self._first_time():
-            time.sleep(20)
+        elif self.trained and self.config.how == "evaluation":
+            self._stand_still()
         return y_BTD if read_BT is None else y_BTD * read_BT[..., None], state
 
     def _happen(self, y_BTD):
         how = self.config.how
         if how == "die" or (how == "die_once" and self._first_time()):
             os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "training":
+            self._stand_still()
+        elif how == "checkpoint":
+            _before(os, "fsync", lambda file: self._stand_still())
+        elif how == "record":
+            _after(
+                Spool,
+                "append",
+                lambda of, lease, record: isinstance(record, RungDone) and self._stand_still(),
+            )
         elif how == "wait":
             while not (Path(self.config.folder) / "go").exists():
                 time.sleep(0.05)
@@ -96,15 +112,44 @@ class Mishap(Mixer, nn.Module):
 
     def _first_time(self) -> bool:
         try:
-            (Path(self.config.folder) / self.config.how).touch(exist_ok=False)
+            with (Path(self.config.folder) / self.config.how).open("x") as mark:
+                mark.write(f"{os.getpid()}\n")
         except FileExistsError:
             return False
         return True
+
+    def _stand_still(self) -> None:
+        while self._first_time() or self.standing:
+            self.standing = True
+            time.sleep(0.1)
 
     @staticmethod
     def cost(config, d_model, shape, depths=1, parts=None):
         weights = 2 * d_model * config.hidden
         return Cost(reads=(Work.product(2.0 * weights),), parameters=weights, active_parameters=weights)
+
+
+def _before(owner: Any, name: str, act: Callable[..., object]) -> None:
+    """From now on ``act`` comes before what a function of this process does, with its arguments."""
+    function = getattr(owner, name)
+
+    def both(*arguments: Any) -> Any:
+        act(*arguments)
+        return function(*arguments)
+
+    setattr(owner, name, both)
+
+
+def _after(owner: Any, name: str, act: Callable[..., object]) -> None:
+    """The same, afterwards."""
+    function = getattr(owner, name)
+
+    def both(*arguments: Any) -> Any:
+        done = function(*arguments)
+        act(*arguments)
+        return done
+
+    setattr(owner, name, both)
 
 
 def _hoard() -> None:
@@ -124,13 +169,14 @@ class MishapsConfig(BaseModel):
     hows: tuple[str, ...] = ("",)
     folder: str = ""
     seconds: float = 0.0
+    bytes: int = 0
 
 
 class Mishaps(SearchSpace):
     def propose(self, draw, setting):
         how = draw.choose("how", self.config.hows)
         name, number = how.split(":")[-1], self.config.hows.index(how)
-        params = {"how": name, "folder": self.config.folder, "seconds": self.config.seconds}
+        params = self.config.model_dump(exclude={"hows"}) | {"how": name}
         # Every candidate is an architecture of its own; the checkpoint that is not to fit is a large one.
         params["hidden"] = 4000 if name == "disk" else 17 + number
         sublayers = [

@@ -2,98 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.search.study import Study
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.storage import Driver as Process
 from crossbreed.storage import Repository
-from crossbreed.storage.rows import RunRow
+from tests.core.search.sessions import Begin, Popen, held_by, when
 from tests.core.search.test_survival import check_artefacts, registry, study_of
 
-RUN = """
-import json, sys
-from crossbreed.core.host import Host, PluginFile
-from crossbreed.core.search.study import Study
-from crossbreed.core.search.study_file import StudyFile
-url, file, plugin, how = sys.argv[1:5]
-registry = Host.load([PluginFile.read(plugin)], third_party=False)
-begin = Study.join if how == "join" else Study.start
-with begin(url, StudyFile.load(file), registry) as study:
-    print(study.run(executor="inline", device="cpu", join=how == "join").end, flush=True)
+SHORT_LEASES = """
+from crossbreed.core.search import hold, jobs
+hold.HEARTBEAT_S, hold.RUN_LEASE_S, jobs.RUN_LEASE_S = 1.0, 4.0, 4.0
 """
 
 
-Popen = subprocess.Popen[str]
-Begin = Callable[[str, StudyFile, str], Popen]
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
-    """``begin(url, file, how)`` starts a process that drives the study, or joins its driver, one run at a time."""
-    begun = []
-
-    def begin(url: str, file: StudyFile, how: str) -> subprocess.Popen[str]:
-        (tmp_path / "study.yaml").write_text(yaml.safe_dump(file.as_data()))
-        plugin = Path(__file__).with_name("mishaps.py")
-        begun.append(
-            subprocess.Popen(
-                [sys.executable, "-c", RUN, url, str(tmp_path / "study.yaml"), str(plugin), how],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=tmp_path,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-        )
-        return begun[-1]
-
-    yield begin
-    for process in begun:
-        process.kill()
-        process.wait()
-
-
-def two_at_work(begin: Begin, url: str, file: StudyFile, folder: Path) -> tuple[Popen, Popen]:
+def two_at_work(
+    begin: Begin, url: str, file: StudyFile, folder: Path, before: str = ""
+) -> tuple[Popen, Popen]:
     """A driver, and a helper that holds a run of its study. The driver's first candidate waits for the helper."""
-    driver = begin(url, file, "drive")
+    driver = begin(url, file, "drive", before=before)
     when(url, lambda r: bool(held_by(r, "driver")), driver)
-    helper = begin(url, file, "join")
+    helper = begin(url, file, "join", before=before)
     when(url, lambda r: bool(r.events_of(r.open_study("tiny").id, "help")), driver, helper)
     (folder / "marks" / "go").touch()
     when(url, lambda r: bool(held_by(r, "helper")), driver)
     return driver, helper
-
-
-def when(url: str, true: Callable[[Repository], bool], *processes: subprocess.Popen[str]) -> None:
-    """Wait until something is true of the stored study."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        for process in processes:
-            assert process.poll() is None, process.communicate()
-        try:
-            with Repository.open(url, read_only=True, create=False) as repository:
-                if repository.find_study("tiny") is not None and true(repository):
-                    return
-        except ConfigError:
-            pass  # not made yet
-        time.sleep(0.05)
-    raise AssertionError("it never came to that")
-
-
-def held_by(repository: Repository, role: str) -> list[RunRow]:
-    runs = repository.runs(repository.open_study("tiny").id, ("leased", "running"))
-    return [run for run in runs if (signed := Process.read(run.worker)) and signed[0] == role]
 
 
 def test_nobody_is_helped_who_does_not_drive(tmp_path: Path) -> None:
@@ -157,6 +95,34 @@ def test_when_one_of_two_is_killed_the_study_is_finished_by_the_other(
         assert [t.number for t in repository.trials(study)] == list(range(4))
         taken = repository.events_of(study, "taken_back")
         assert len(taken) == 1
+        assert check_artefacts(repository, study) == len(repository.runs(study))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_helper_that_comes_back_late_is_told_what_has_become_of_its_run(
+    begin: Begin, tmp_path: Path
+) -> None:
+    url, file = str(tmp_path / "study.db"), study_of(tmp_path / "marks", ("wait", "1:"), seconds=0.1)
+    driver, helper = two_at_work(begin, url, file, tmp_path, SHORT_LEASES)
+    # Alive, and silent for longer than its lease: nothing else can be known of a host that is away.
+    helper.send_signal(signal.SIGSTOP)
+    out, err = driver.communicate(timeout=300)
+    assert out.strip() == "done", err
+    with Repository.open(url) as repository:
+        study = repository.open_study("tiny").id
+        (taken,) = repository.events_of(study, "taken_back")
+        late = f"tiny/{taken.payload['trial']}/{taken.payload['seed']}"
+        whole = {run.key: repository.curve(run.id) for run in repository.runs(study)}
+        helper.send_signal(signal.SIGCONT)
+        out, err = helper.communicate(timeout=120)
+        assert out.strip() == "done", err
+        assert f"Records of run {late} under lease " in err
+        assert "are refused: the lease is stale, and the run is done now." in err
+        (refused,) = repository.events_of(study, "record_refused")
+        assert refused.payload["cause"] in err
+        assert {run.key: repository.curve(run.id) for run in repository.runs(study)} == whole
+        assert set(repository.run_states(study)) == {"done"}
         assert check_artefacts(repository, study) == len(repository.runs(study))
 
 

@@ -30,7 +30,8 @@ def registry() -> Registry:
 def study_of(folder: Path, hows: tuple[str, ...], **changes: Any) -> StudyFile:
     """A study with one candidate for each mishap, and nothing else beside its reference."""
     folder.mkdir(exist_ok=True)
-    params = {"hows": hows, "folder": str(folder), "seconds": changes.pop("seconds", 0.0)}
+    given = {name: changes.pop(name) for name in ("seconds", "bytes") if name in changes}
+    params = {"hows": hows, "folder": str(folder), **given}
     search = {"trials": len(hows), "seeds": 1, "forced_rates": [], **changes.pop("search", {})}
     data = study_data(
         space={"name": "mishaps", "params": params},
