@@ -257,6 +257,7 @@ COSTS = {
 SAMPLES, RUNGS = "tests/core/search/test_samplers.py", "tests/core/search/test_rungs.py"
 RECOVERY = "tests/core/search/test_driver_recovery.py"
 SURVIVAL = "tests/core/search/test_survival.py"
+ENDS = "tests/core/search/test_sudden_ends.py"
 DATABASE = "tests/storage/test_database.py"
 SEARCH = {
     "O2": Fault(
@@ -276,6 +277,7 @@ SEARCH = {
         "runs of a dead worker stay running",
         (
             f"{SURVIVAL}::test_whatever_happens_to_workers_ends_in_a_record_and_the_search_goes_on",
+            f"{ENDS}::test_killed_in_any_phase_a_search_loses_nothing_and_does_nothing_twice",
             "tests/storage/test_runs.py::test_an_expired_lease_is_queued_again_and_its_late_records_refused",
         ),
         "States and leases are ours; Optuna keeps none.",
@@ -333,6 +335,7 @@ SEARCH = {
     "O19": Fault(
         "a resumed search forgets what it knew",
         (
+            f"{ENDS}::test_killed_in_any_phase_a_search_loses_nothing_and_does_nothing_twice",
             f"{SAMPLES}::test_a_sequence_goes_on_after_a_restart",
             "tests/core/search/test_listing.py::test_a_grid_goes_on_where_it_was_and_grows_with_its_space",
             "tests/core/search/test_growing.py::test_a_router_registered_later_joins_and_history_is_kept",
@@ -340,10 +343,14 @@ SEARCH = {
     ),
 }
 EXECUTORS = "tests/core/search/executors"
+CUDA = "tests/core/search/test_survival_cuda.py"
 WORKERS = {
     "R1": Fault(
         "a worker that was stopped still holds device memory",
-        (f"{EXECUTORS}/test_ray_worker.py::test_a_worker_is_ready_once_its_killed_predecessor_is_gone",),
+        (
+            f"{EXECUTORS}/test_ray_worker.py::test_a_worker_is_ready_once_its_killed_predecessor_is_gone",
+            f"{CUDA}::test_what_a_killed_run_held_is_there_for_the_next",
+        ),
     ),
     "R2": Fault(
         "workers outlive the search",
@@ -353,8 +360,14 @@ WORKERS = {
         "running out of memory looks like a crash, and is tried for ever",
         (
             f"{RECOVERY}::test_a_host_without_memory_is_tried_three_times_and_is_no_crash",
+            f"{CUDA}::test_a_device_without_memory_ends_the_run_and_not_the_search",
             f"{SURVIVAL}::test_numbers_that_no_front_could_hold_and_memory_that_is_not_there_end_a_run_of_their_own",
         ),
+    ),
+    "R4": Fault(
+        "a device assert poisons its process, and every later run of it",
+        (f"{CUDA}::test_a_worker_whose_context_is_poisoned_is_replaced",),
+        "A worker takes another run only after an ordinary end.",
     ),
     "R5": Fault(
         "a worker's share of the GPUs is rounded to nothing, or its GPU is not visible",

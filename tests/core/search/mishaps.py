@@ -1,7 +1,7 @@
 """A plugin file for tests of what survives: a mixer that kills, hangs or fills its worker, and a space and a task for it.
 
 ``folder`` keeps a mark of what happens once only, so that the run's next worker is spared. A mishap called after one of
-PHASES holds its worker still there, for the test to do the rest: its mark holds the worker's process id.
+PHASES holds its worker still there, until the test kills it or makes the mark ``go``: its own mark holds the worker's process id.
 """
 
 from __future__ import annotations
@@ -83,9 +83,6 @@ class Mishap(Mixer, nn.Module):
                 "append",
                 lambda of, lease, record: isinstance(record, RungDone) and self._stand_still(),
             )
-        elif how == "wait":
-            while not (Path(self.config.folder) / "go").exists():
-                time.sleep(0.05)
         elif how == "hang":
             time.sleep(3600)
         elif how == "nan":
@@ -119,7 +116,7 @@ class Mishap(Mixer, nn.Module):
         return True
 
     def _stand_still(self) -> None:
-        while self._first_time() or self.standing:
+        while (self._first_time() or self.standing) and not (Path(self.config.folder) / "go").exists():
             self.standing = True
             time.sleep(0.1)
 

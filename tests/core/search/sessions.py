@@ -92,7 +92,7 @@ def sessions(folder: Path) -> Iterator[Begin]:
             process.wait()
 
 
-def wait_until(true: Callable[[], bool], *processes: Popen, seconds: float = 120) -> None:
+def wait_until(true: Callable[[], bool], *processes: Popen, seconds: float = 240) -> None:
     """Wait until something is true while processes live."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

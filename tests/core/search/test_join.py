@@ -48,7 +48,7 @@ def test_nobody_is_helped_who_does_not_drive(tmp_path: Path) -> None:
 @pytest.mark.timeout(500)
 def test_a_helper_trains_beside_the_driver_and_nothing_is_done_twice(begin: Begin, tmp_path: Path) -> None:
     url = str(tmp_path / "study.db")
-    file = study_of(tmp_path / "marks", ("wait", "1:", "2:"), seconds=0.1)
+    file = study_of(tmp_path / "marks", ("training", "1:", "2:"), seconds=0.1)
     driver, helper = two_at_work(begin, url, file, tmp_path)
     out, err = driver.communicate(timeout=400)
     assert out.strip() == "done", err
@@ -77,7 +77,7 @@ def test_a_helper_trains_beside_the_driver_and_nothing_is_done_twice(begin: Begi
 def test_when_one_of_two_is_killed_the_study_is_finished_by_the_other(
     begin: Begin, url: str, tmp_path: Path, victim: str
 ) -> None:
-    file = study_of(tmp_path / "marks", ("wait", "1:", "2:"), seconds=0.1)
+    file = study_of(tmp_path / "marks", ("training", "1:", "2:"), seconds=0.1)
     driver, helper = two_at_work(begin, url, file, tmp_path)
     dead = {"driver": driver, "helper": helper}[victim]
     dead.send_signal(signal.SIGKILL)
@@ -103,7 +103,7 @@ def test_when_one_of_two_is_killed_the_study_is_finished_by_the_other(
 def test_a_helper_that_comes_back_late_is_told_what_has_become_of_its_run(
     begin: Begin, tmp_path: Path
 ) -> None:
-    url, file = str(tmp_path / "study.db"), study_of(tmp_path / "marks", ("wait", "1:"), seconds=0.1)
+    url, file = str(tmp_path / "study.db"), study_of(tmp_path / "marks", ("training", "1:"), seconds=0.1)
     driver, helper = two_at_work(begin, url, file, tmp_path, SHORT_LEASES)
     # Alive, and silent for longer than its lease: nothing else can be known of a host that is away.
     helper.send_signal(signal.SIGSTOP)

