@@ -151,16 +151,23 @@ def test_when_a_node_dies_its_runs_go_on_elsewhere(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize(
+    ("executor", "number"),
+    [("inline", signal.SIGINT), ("ray", signal.SIGINT), ("ray", signal.SIGTERM)],
+    ids=["inline", "ray", "ray-terminated"],
+)
 def test_one_interrupt_drains_and_the_same_command_goes_on(
-    executor: str, begin: Begin, tmp_path: Path
+    executor: str, number: signal.Signals, begin: Begin, tmp_path: Path
 ) -> None:
     workers = 2 if executor == "ray" else 1
     url, file = str(tmp_path / "study.db"), file_of(tmp_path, "", "training", seconds=0.02)
     driver = begin(url, file, executor=executor, workers=workers)
     held_in("training", tmp_path, driver)
-    # As a terminal does it: to the whole process group, Ray's own processes included.
-    os.killpg(driver.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        # As a terminal does it: to the whole process group, Ray's own processes included.
+        os.killpg(driver.pid, number)
+    else:
+        driver.send_signal(number)
     with pytest.raises(subprocess.TimeoutExpired):
         driver.communicate(timeout=3)
     (tmp_path / "marks" / "go").touch()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
@@ -30,6 +33,11 @@ def connect(address: str | None, cpus: int, runtime_env: Mapping[str, Any]) -> N
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if runtime_env:
         quiet["runtime_env"] = dict(runtime_env)
+    with _own_signals():
+        _init(address, cpus, quiet)
+
+
+def _init(address: str | None, cpus: int, quiet: Mapping[str, Any]) -> None:
     if address is None:
         # Said outright: left out, Ray would join whatever cluster it finds running on this machine.
         ray.init(
@@ -49,6 +57,20 @@ def connect(address: str | None, cpus: int, runtime_env: Mapping[str, Any]) -> N
             "A cluster that asks for a token needs RAY_AUTH_MODE=token, and its token in RAY_AUTH_TOKEN or "
             "~/.ray/auth_token."
         ) from error
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what this process does on signals: Ray makes SIGTERM its sudden end, where a search would stop in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def _check_answers(address: str) -> None:
