@@ -108,22 +108,21 @@ def chromium() -> str:
 
 
 class Chromium:
-    """A headless browser. Pages of one look share a profile, and with it the cache of the app's own files."""
+    """A headless browser. Pages share a profile, and with it the cache of the app's own files."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
-        self.profiles: dict[tuple[int, int, bool], BrowserContext] = {}
+        self.profile = self._new_profile()
 
     @contextmanager
     def open(
         self, *, width: int = 1280, height: int = 900, dark: bool = False, fresh: bool = False
     ) -> Iterator[Page]:
         """A new page, checked for errors of its scripts at the end; ``fresh`` in a profile that knows nothing."""
-        look = (width, height, dark)
-        context = self._profile(look) if fresh or look not in self.profiles else self.profiles[look]
-        if not fresh:
-            self.profiles[look] = context
+        context = self._new_profile() if fresh else self.profile
         page = context.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
         failures: list[str] = []
         page.on("pageerror", lambda error: failures.append(str(error)))
         try:
@@ -132,11 +131,8 @@ class Chromium:
             page.close()
         assert not failures, failures
 
-    def _profile(self, look: tuple[int, int, bool]) -> BrowserContext:
-        width, height, dark = look
-        context = self.browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
+    def _new_profile(self) -> BrowserContext:
+        context = self.browser.new_context()
         context.set_default_timeout(1000 * PATIENCE_S / 4)
         return context
 
