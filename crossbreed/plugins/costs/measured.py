@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.contracts.parts import Parts
@@ -29,7 +30,6 @@ FEWEST = 6
 FOLDS = 5
 MARGIN = 0.05
 """How far beyond the fitted range, relative to its ends, still counts as inside."""
-SWEEPS = 2_000
 
 
 @dataclass(frozen=True)
@@ -173,19 +173,10 @@ def _with_constant(x: np.ndarray) -> np.ndarray:
 
 
 def _non_negative(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Weights >= 0 with the least squared relative error, by coordinate descent over scaled columns."""
+    """Weights >= 0 with the least squared relative error, found over columns of one length."""
     a = x / seconds[:, None]
     scale = np.linalg.norm(a, axis=0)
     scale[scale == 0] = 1.0
-    a = a / scale
-    gram, target = a.T @ a, a.sum(0)
-    w = np.zeros(a.shape[1])
-    for _ in range(SWEEPS):
-        before = w.copy()
-        for j in range(len(w)):
-            if gram[j, j] > 0:
-                w[j] = max(0.0, w[j] + (target[j] - gram[j] @ w) / gram[j, j])
-        if np.abs(w - before).max() <= 1e-10 * max(1.0, np.abs(w).max()):
-            break
-    found: np.ndarray = w / scale
+    weights, _ = nnls(a / scale, np.ones(len(a)))
+    found: np.ndarray = weights / scale
     return found
