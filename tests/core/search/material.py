@@ -96,7 +96,7 @@ def study_data(**changes: Any) -> dict[str, Any]:
             "cap": {"memory_bytes": "90%"},
         },
         "train": {"tokens": 2048, "batch": 8},
-        "search": {"trials": 4, "seeds": 3, "sampler": "random", "threads": 1},
+        "search": {"trials": 4, "seeds": 1, "sampler": "random", "threads": 1},
     }
     for key, value in changes.items():
         data[key] = {**data[key], **value} if isinstance(value, dict) and key in data else value

@@ -35,7 +35,7 @@ from tests.core.search.material import (
 
 def test_a_search_trains_starts_then_samples_and_confirms_its_front(database: Path, toys: Registry) -> None:
     executor = Scripted()
-    end, repository, study = drive(database, setting(toys), executor)
+    end, repository, study = drive(database, setting(toys, search={"seeds": 3}), executor)
     rows = by_number(repository, study)
     assert end == "done"
     assert executor.ended
@@ -111,7 +111,7 @@ def test_dominated_candidates_are_not_run_again(database: Path, toys: Registry) 
     def best_is_32(job: Job) -> tuple[float, float]:
         return (0.9, 100.0) if width_of(job) == 32 else (0.1 + 0.001 * width_of(job), 50.0)
 
-    _, repository, study = drive(database, setting(toys), Scripted(best_is_32))
+    _, repository, study = drive(database, setting(toys, search={"seeds": 3}), Scripted(best_is_32))
     rows = by_number(repository, study)
     seeds = {r.number: len(r.seeds) for r in rows.values()}
     assert seeds == {0: 4, 1: 1, 2: 1, 3: 1, 4: 1}
