@@ -14,6 +14,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
+BUILD = """
+import importlib, os, sys, tomllib
+wheels, *projects = sys.argv[1:]
+for project in projects:
+    os.chdir(project)
+    with open("pyproject.toml", "rb") as file:
+        backend = tomllib.load(file)["build-system"]["build-backend"]
+    importlib.import_module(backend).build_wheel(wheels)
+"""
+"""Builds a wheel of each project as pip does, by its own backend, in one process instead of three for each."""
+
 
 class Elsewhere:
     """Built in ``folder`` without a network. ``python`` and ``run`` are this environment's."""
@@ -38,15 +49,12 @@ class Elsewhere:
             )
             for project in projects
         ]
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-        quiet = ["--quiet", "--no-deps", "--no-index"]
-        _call(
-            [*pip, "wheel", *quiet, "--no-build-isolation", "-w", str(wheels), *map(str, copies)],
-            cwd=self.folder,
-        )
+        wheels.mkdir()
+        _call([sys.executable, "-c", BUILD, str(wheels), *map(str, copies)], cwd=self.folder)
         built = sorted(map(str, wheels.glob("*.whl")))
         assert len(built) == len(copies)
-        _call([*pip, "--python", str(self.python), "install", *quiet, *built], cwd=self.folder)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(self.python)]
+        _call([*pip, "install", "--quiet", "--no-deps", "--no-index", *built], cwd=self.folder)
 
     def run(self, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """A Python process of this environment, whatever it ends with."""
