@@ -70,7 +70,7 @@ def serve(command: str, folder: Path) -> None:
 
 
 def test_every_command_of_the_tutorial_works_in_its_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], brief_timing: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "240")
