@@ -14,6 +14,8 @@ from crossbreed.core.lab.operating_points import OWN, OperatingPoint
 from crossbreed.core.lab.records import Curve, Evaluated, Finished, Profiled
 from crossbreed.core.model.language_model import LanguageModel
 
+pytestmark = pytest.mark.usefixtures("brief_timing")
+
 LENGTH = 12
 """Tokens of the test task's texts."""
 POINTS = (

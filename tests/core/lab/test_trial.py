@@ -82,6 +82,7 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
     assert [from_json(json.loads(json.dumps(to_json(r)))) for r in records] == records
 
 
+@pytest.mark.usefixtures("brief_timing")
 def test_decisions_are_looked_at_once_trained_and_only_where_wanted(job, genome, records_of, tmp_path):
     gated = genome(gate={"name": "learned"})
     untrained = records_of(job(gated, phases=("profile",), points=("own",)))
