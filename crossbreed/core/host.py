@@ -12,7 +12,7 @@ import importlib.util
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -210,8 +210,7 @@ class Host:
         """
         trust = Trust.from_environment() if trust is None else trust
         host = Host(trust if third_party else Trust(third_party=False), trace)
-        for entry in _installed():
-            owner = _owner(entry)
+        for entry, owner in _installed():
             if owner.builtin or host.registry.trust.permits(owner.distribution):
                 host._register_entry_point(entry, owner)
             else:
@@ -307,22 +306,20 @@ class Host:
         )
 
 
-def _installed() -> Iterator[EntryPoint]:
+def _installed() -> list[tuple[EntryPoint, Owner]]:
     """Entry points of the group, ours first, so that a built-in's name is always taken by the built-in."""
-    found = entry_points(group=PROJECT)
-    yield from sorted(found, key=lambda e: (not _is_builtin(e), e.name, e.value))
-
-
-def _is_builtin(entry: EntryPoint) -> bool:
-    return entry.dist is not None and entry.dist.name == PROJECT
+    found = [(entry, _owner(entry)) for entry in entry_points(group=PROJECT)]
+    return sorted(found, key=lambda pair: (not pair[1].builtin, pair[0].name, pair[0].value))
 
 
 def _owner(entry: EntryPoint) -> Owner:
     if entry.dist is None:
         return Owner(entry.name, entry.value, entry.value)
-    name, version = entry.dist.name, entry.dist.version
+    # Each look at a distribution's name or version reads and parses its whole metadata.
+    metadata = entry.dist.metadata
+    name, version = metadata["Name"], metadata["Version"]
     label = f"{name} {version}"
-    return Owner(entry.name, label, label, _is_builtin(entry), name, version)
+    return Owner(entry.name, label, label, name == PROJECT, name, version)
 
 
 def _module_from_text(name: str, file: PluginFile) -> ModuleType:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
 from crossbreed.core.conformance.report import Report
-from crossbreed.core.conformance.suite import check
+from crossbreed.core.conformance.rule import subject_of
+from crossbreed.core.conformance.suite import check, judge
 from crossbreed.core.contracts.parts import Kind
-from crossbreed.core.host import Host, PluginFile
+from crossbreed.core.host import Host, PluginFile, Registry
 
 BROKEN = Path(__file__).parent / "broken"
 MARK = re.compile(r"^( *)(\S.*?)  # right: (.+)$", re.MULTILINE)
@@ -33,12 +35,22 @@ def reverted(path: Path) -> str:
     return MARK.sub(r"\1\3", text)
 
 
+def loaded(path: Path, text: str) -> Registry:
+    """The built-ins and a plugin of one file."""
+    file = PluginFile(str(path), hashlib.sha256(text.encode()).hexdigest(), text)
+    return Host.load([file], third_party=False)
+
+
 def judged(path: Path, text: str, kind: Kind, name: str = "small") -> Report:
     """The report on a plugin of one file, by the suite profile."""
-    import hashlib
+    return check(loaded(path, text), kind, name)
 
-    file = PluginFile(str(path), hashlib.sha256(text.encode()).hexdigest(), text)
-    return check(Host.load([file], third_party=False), kind, name)
+
+def mended(path: Path, kind: Kind, before: Report) -> dict[str, str]:
+    """The status of every rule that the file did not pass as it is, once its one bad line is put right."""
+    subject = subject_of(kind)(loaded(path, reverted(path)), before.name, before.profile, ())
+    rules = [outcome.rule for outcome in before.outcomes if outcome.status != "passed"]
+    return {rule.name: judge(rule, subject).status for rule in rules}
 
 
 def failures(report: Report) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from crossbreed.core.conformance.rule import rules_of
 from crossbreed.core.contracts.parts import Kind
-from tests.conformance.reverting import broken, failures, judged, reverted, rule_broken
+from tests.conformance.reverting import broken, failures, judged, mended, rule_broken
 
 FOLDERS: dict[str, Kind] = {
     "routers": "router",
@@ -26,9 +26,11 @@ ONLY_THE_MODEL = {"depth": {"halting"}}
 def test_a_broken_part_fails_only_the_rule_that_names_it_and_passes_when_put_right(
     kind: Kind, path: Path
 ) -> None:
-    found = failures(judged(path, path.read_text(), kind))
-    assert list(found) == [rule_broken(path)], found
-    assert failures(judged(path, reverted(path), kind)) == {}
+    report, rule = judged(path, path.read_text(), kind), rule_broken(path)
+    found = failures(report)
+    assert list(found) == [rule], found
+    right = mended(path, kind, report)
+    assert "failed" not in right.values(), right
 
 
 @pytest.mark.parametrize("kind", FOLDERS.values())

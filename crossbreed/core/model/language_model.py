@@ -18,6 +18,7 @@ from crossbreed.core.contracts.task import IGNORE, Batch
 from crossbreed.core.model.block import ModelBuild, rms_norm
 from crossbreed.core.model.legality import check, mode_readers
 from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment_starts
+from crossbreed.core.model.seeding import seeded
 from crossbreed.core.model.stage import Stage
 from crossbreed.core.model.state import Carry, ModelState, fresh_positions
 from crossbreed.core.ops.entropy import linear_cross_entropy, measured_output, normalised_entropy
@@ -58,8 +59,7 @@ class LanguageModel(nn.Module):
         self.architecture = architecture
         D, V = architecture.d_model, architecture.vocab
         build = ModelBuild(D, V, parts, backend, writes=_stream_writes(architecture, parts))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             self.embedding = nn.Embedding(V, D)
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
             self.head: nn.Linear | None = None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import torch
-
 from crossbreed.core.conformance.case import Case, Sizes
 from crossbreed.core.conformance.depth.subject import DepthSubject
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.conformance.stated import register_settings_rule
 from crossbreed.core.contracts.depth import Step
+from crossbreed.core.model.seeding import seeded
 
 GRID = Sizes(
     {"repeats": (1, 2, 3, 4, 7, 16), "blocks": (1, 2, 3)},
@@ -61,8 +60,7 @@ def reproducible(subject: DepthSubject, case: Case) -> None:
     repeats, blocks = case["repeats"], case["blocks"]
     policy, found = subject.policy(case.settings), []
     for seed in (1, 2):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             random.seed(seed)
             found.append((list(policy.plan(repeats, blocks)), policy.injects_input()))
             other = subject.policy(case.settings)

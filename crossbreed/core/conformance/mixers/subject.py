@@ -23,6 +23,7 @@ from crossbreed.core.contracts.router import Decision
 from crossbreed.core.errors import ConfigError, MissingCapability
 from crossbreed.core.ledger import Cost, Phase, Shape
 from crossbreed.core.model.legality import HEAD_SIZES
+from crossbreed.core.model.seeding import seeded
 
 D_MODEL = 16
 ROWS = 3
@@ -121,9 +122,7 @@ class MixerSubject(Subject):
         """The mixer as its constructor leaves it, in float32."""
         depths = DEPTHS if depths is None else depths
         build = MixerBuild(D_MODEL, depths, backend, self.registry)
-        with torch.random.fork_rng(devices=[]):
-            # Mixers are built on the CPU; to seed every device would take as long as to build one.
-            torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             return self.cls(self.config(settings), build)
 
     def build(

@@ -12,6 +12,7 @@ from crossbreed.core.conformance.case import Case, Sizes
 from crossbreed.core.conformance.mixers.subject import MixerSubject, distance, structure
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.context import Context
+from crossbreed.core.model.seeding import seeded
 
 PREFIXES, TOKENS = (1, 3, 7, 15, 31, 32, 63), 64
 """Leaks that are aligned with blocks of 2 to 64 all show."""
@@ -89,7 +90,7 @@ def causal(subject: MixerSubject, case: Case) -> None:
         ):
             mixer.train(here.training)
             before, after = (
-                seeded(subject, mixer, y.to(getattr(torch, dtype)), here, read)[:, :prefix]
+                drawn_alike(subject, mixer, y.to(getattr(torch, dtype)), here, read)[:, :prefix]
                 for y in (x, changed)
             )
             moved = distance(before, after)
@@ -101,12 +102,11 @@ def causal(subject: MixerSubject, case: Case) -> None:
             )
 
 
-def seeded(
+def drawn_alike(
     subject: MixerSubject, mixer: Any, x_BTD: Tensor, at: Context, read_BT: Tensor | None = None
 ) -> Tensor:
     """A pass that draws the same noise each time, such as dropout's; in training as it is trained, with gradients on."""
-    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(at.training):
-        torch.manual_seed(0)
+    with seeded(0), torch.set_grad_enabled(at.training):
         return subject.forward(mixer, x_BTD, at, read_BT).detach()
 
 
@@ -124,8 +124,7 @@ def repeatable(subject: MixerSubject, case: Case) -> None:
     found = []
     for seed in (0, 1):
         mixer = subject.build(case.settings)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
+        with seeded(seed), torch.no_grad():
             found.append(subject.run(mixer, x, at)[0])
     require(torch.equal(*found), "two equal runs differ", change=distance(*found))
 

@@ -15,6 +15,7 @@ from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.contracts.router import Decision
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.model.block import Block, ModelBuild
+from crossbreed.core.model.seeding import seeded
 
 LEARNING_RATE = 1e-2
 
@@ -34,8 +35,7 @@ def _copies(subject: MixerSubject, case: Case, bare: Any) -> dict[str, Any]:
 def _block(subject: MixerSubject, case: Case) -> Block:
     sublayer = genome.Sublayer(mixer=subject.name, params=dict(case.settings))
     build = ModelBuild(D_MODEL, 8, subject.registry, "auto", 1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         return Block(genome.Block(sublayers=(sublayer,)), 0, 0, DEPTHS, build)
 
 

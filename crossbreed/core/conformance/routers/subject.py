@@ -23,6 +23,7 @@ from crossbreed.core.contracts.router import Decision, RouterState
 from crossbreed.core.contracts.task import IGNORE
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.model.routing import RoutedSite, RouterSizes, segment_starts
+from crossbreed.core.model.seeding import seeded
 from crossbreed.core.ops.entropy import measured_output, normalised_entropy
 
 D_MODEL, VOCAB = 16, 24
@@ -104,8 +105,7 @@ class RouterSubject(Subject):
         """The router at its site as its constructor leaves it, in float64 from here on."""
         gene = genome.Router(name=self.name, params=dict(settings))
         sizes = RouterSizes(D_MODEL, VOCAB, self.registry)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             return RoutedSite(gene, SITES[place.kind][0], place.kind, place.choices, sizes).double().eval()
 
     def site(self, settings: Mapping[str, Any], place: Place) -> RoutedSite:

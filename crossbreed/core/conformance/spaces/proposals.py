@@ -15,6 +15,7 @@ from crossbreed.core.conformance.stated import register_settings_rule
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import digest
 from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.seeding import seeded
 from crossbreed.core.search.draws import Fixed
 from crossbreed.core.search.proposals import Proposer
 
@@ -108,8 +109,7 @@ def repeatable(subject: SpaceSubject, case: Case) -> None:
     sampler = ("random", "tpe", "nsga2")[case["seed"]]
     found = []
     for seed in (1, 2):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             np.random.seed(seed)
             random.seed(seed)
             proposer = Proposer(subject.space(case.settings), setting, ("max", "max"), sampler, seed=7)
