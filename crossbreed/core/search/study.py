@@ -26,6 +26,7 @@ from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
 from crossbreed.core.search.trained import TASK_DATA, check_data
 from crossbreed.storage import Repository
+from crossbreed.storage.locations import ARTEFACTS
 from crossbreed.storage.rows import StudyRow
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class Study:
     def start(url: str, file: StudyFile, registry: Registry) -> Study:
         """Create the study of a file, or take it up where it was left. Plugin files in ``registry`` are stored with it.
 
-        Raises ConfigError when a stored study of that name has another task, budget, recipe or objectives, and
-        PluginError when it used a plugin file that was not given again. One that was edited is among its ``notes``.
+        Raises ConfigError when a stored study of that name has another task, budget, recipe or objectives, or a new one finds
+        the artefacts of another database's study, and PluginError when it used a plugin file that was not given again. One that was edited is among its ``notes``.
         """
         try:
             setting = resolve(file, registry)
@@ -118,6 +119,7 @@ class Study:
         try:
             row = repository.find_study(file.name)
             if row is None:
+                _check_no_artefacts(repository, file.name)
                 row = repository.create_study(file.name, file.as_data())
             else:
                 stored = StudyFile.read(row.spec, f"stored study {file.name!r}")
@@ -291,6 +293,16 @@ def _columns(candidates: Iterable[Candidate], objectives: Objectives) -> list[st
         for r in (c.row.certificate or {}).get("quantities", ())
     ]
     return list(dict.fromkeys([*columns, *residuals]))
+
+
+def _check_no_artefacts(repository: Repository, name: str) -> None:
+    """A new study finds no checkpoints: its runs would go on from those of another database, without their curves."""
+    folder = repository.artefacts / name
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"folder {str(folder)!r} holds artefacts of a study {name!r}, but database {repository.database.shown} has no "
+            f"such study; remove the folder, give the study another name, or name another place in {ARTEFACTS}."
+        )
 
 
 def _find(repository: Repository, name: str | None) -> StudyRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -257,6 +258,16 @@ def test_a_study_goes_on_only_with_the_data_it_was_begun_with(tmp_path: Path) ->
 def test_another_recipe_under_the_same_name_is_refused(inline: Path) -> None:
     with pytest.raises(ConfigError, match="exists with another 'train' section"):
         Study.start(str(inline), toy_file(train={"tokens": 9999}), toys())
+
+
+def test_a_new_study_takes_over_no_checkpoints_of_another_database(tmp_path: Path, inline: Path) -> None:
+    url = str(tmp_path / "study.db")
+    left = inline.with_name("study-artefacts") / "tiny"
+    shutil.copytree(left, tmp_path / "study-artefacts" / "tiny")
+    with pytest.raises(ConfigError, match=r"holds artefacts of a study 'tiny'.* remove the folder"):
+        Study.start(url, toy_file(), toys())
+    shutil.rmtree(tmp_path / "study-artefacts")
+    Study.start(url, toy_file(), toys()).close()
 
 
 def test_named_genomes_are_trained_without_searching(tmp_path: Path) -> None:
