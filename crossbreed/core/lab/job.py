@@ -29,6 +29,7 @@ class Job:
                   ``points`` replaces that choice.
     analytics:    whether a trained, routed model's decisions are looked at after it was timed at its own.
     memory:       whether training that begins on a CUDA device has its memory peak measured first, in a process of its own.
+    gpus:         the share of a GPU that its worker is to have; None: whatever it has.
     judged:       operating points at which ``evaluate`` judges the model before its own decisions.
     """
 
@@ -54,6 +55,7 @@ class Job:
     judged: tuple[str, ...] = ()
     analytics: bool = True
     memory: bool = True
+    gpus: float | None = None
 
     @property
     def key(self) -> str:

@@ -28,6 +28,7 @@ from crossbreed.core.search.interrupts import orderly
 from crossbreed.core.search.jobs import Jobs
 from crossbreed.core.search.orders import Order, Orders
 from crossbreed.core.search.others import DRIVER, Others
+from crossbreed.core.search.packing import Packing
 from crossbreed.core.search.progress import Activity, Progress
 from crossbreed.core.search.pruning import Pruner
 from crossbreed.core.search.stopping import Limits, Stopping
@@ -57,6 +58,7 @@ class DriverOptions:
     max_tokens: int | None = None
     named: tuple[Architecture, ...] = ()
     on_progress: Callable[[Progress], None] | None = None
+    packing: Packing | None = None
 
 
 class Driver:
@@ -98,6 +100,7 @@ class Driver:
             Process.here(),
             DRIVER,
             self._show,
+            options.packing,
         )
         self._reference: dict[str, float] = {}
         self.others = Others(repository, study_id)

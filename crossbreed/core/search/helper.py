@@ -68,6 +68,7 @@ class Helper:
             options.device,
             self.here,
             HELPER,
+            packing=options.packing,
         )
         self._stopping = False
         self._looked_at = 0.0

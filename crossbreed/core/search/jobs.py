@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crossbreed.core.errors import NotFinite
 from crossbreed.core.lab.job import Job
@@ -17,6 +17,7 @@ from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool,
 from crossbreed.core.search.hold import RUN_LEASE_S
 from crossbreed.core.search.intake import Intake, run_folder
 from crossbreed.core.search.others import TIMER
+from crossbreed.core.search.packing import Packing
 from crossbreed.core.search.progress import Pace
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Driver as Process
@@ -58,6 +59,7 @@ class Jobs:
     here: Process
     role: str
     on_record: Callable[[], None] = lambda: None
+    packing: Packing | None = None
     pace: Pace = field(default_factory=Pace)
     executor: Executor | None = None
     _active: dict[str, _Active] = field(default_factory=dict)
@@ -141,6 +143,8 @@ class Jobs:
         place = self.repository.artefacts / folder
         judged = self.board.course.points(trial.number)
         job = job_for(item, trial, run, lease, place, self.setting, self.device, judged)
+        if self.packing is not None and "train" in job.phases:
+            job = replace(job, gpus=self.packing.of(trial, self.setting))
         flops = float((trial.ledger or {}).get("training_flops_per_token") or 0.0)
         self._active[lease] = _Active(item, job, folder, flops)
         self.board.given(item.row.number)

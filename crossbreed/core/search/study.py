@@ -172,8 +172,10 @@ class Study:
             device=device,
             address=address,
             resources=resources,
+            per_gpu=search.per_gpu,
         )
-        options = DriverOptions(place.device, max_hours, max_trials, max_tokens, tuple(named), on_progress)
+        limits = (max_hours, max_trials, max_tokens)
+        options = DriverOptions(place.device, *limits, tuple(named), on_progress, place.packing)
         parts = (self.repository, self.row.id, self.setting, place.starter(), options)
         if join:
             return Outcome(Helper(*parts).run(), tuple(self.read_candidates()))

@@ -126,6 +126,7 @@ class SearchSection(Section):
     population: generation of a genetic sampler; random proposals before TPE models.
     workers:    runs at once; default: one per GPU, else one per ``threads`` CPU cores.
     threads:    CPU threads of each worker, in training and while measuring.
+    per_gpu:    most trials that train on one GPU at once, as far as its memory is predicted to hold them.
     repeats:    fresh proposals tried when one was seen before; then that architecture gets its next seed.
     deadline_s: seconds a rung, an evaluation or a profile may take before its worker is taken to hang and the run has failed;
                 default: ten minutes and twenty times what the study's jobs have shown to take.
@@ -147,6 +148,7 @@ class SearchSection(Section):
     population: int = Field(default=10, ge=2)
     workers: int | None = Field(default=None, ge=1)
     threads: int = Field(default=1, ge=1)
+    per_gpu: int = Field(default=1, ge=1)
     repeats: int = Field(default=10, ge=1)
     deadline_s: float | None = Field(default=None, gt=0)
     profile_after: int = Field(default=16, ge=1)

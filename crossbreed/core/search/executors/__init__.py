@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.search.executors.base import Executor, Spool
 from crossbreed.core.search.executors.resources import Resources
+from crossbreed.core.search.packing import Packing
 
 KINDS = ("inline", "ray")
 
@@ -17,7 +18,8 @@ KINDS = ("inline", "ray")
 class Place:
     """Where a search runs: the executor's kind, how many workers, on which device, with how many threads each.
 
-    ``resources``: what each worker asks of a Ray cluster beside its threads, its share of the GPUs filled in.
+    ``resources``: what each worker asks of a Ray cluster beside its threads, its share of the GPUs filled in; where
+    trials are packed (``packing``), the least share, and a job says which one it needs.
     """
 
     kind: str
@@ -26,6 +28,7 @@ class Place:
     threads: int
     resources: Resources = field(default_factory=Resources)
     address: str | None = None
+    packing: Packing | None = None
 
     def starter(self) -> Callable[[Spool], Executor]:
         """What starts the executor, once the driver holds the study."""
@@ -50,10 +53,11 @@ def choose(
     device: str | None = None,
     address: str | None = None,
     resources: Resources | None = None,
+    per_gpu: int = 1,
 ) -> Place:
-    """Fill in what was left open: the GPU if there is one, and one worker per GPU or per ``threads`` CPU cores.
+    """Fill in what was left open: the GPU if there is one, and ``per_gpu`` workers per GPU or one per ``threads`` CPU cores.
 
-    Raises UnknownName for another kind and ConfigError for several workers inline, for an address or resources without Ray,
+    On CPUs ``per_gpu`` says nothing. Raises UnknownName for another kind and ConfigError for several workers inline, for an address or resources without Ray,
     and for a share of GPUs on a CPU.
     """
     import torch
@@ -72,7 +76,7 @@ def choose(
     if kind == "inline":
         workers = 1
     elif workers is None:
-        workers = max(1, gpus) if on_gpu else max(1, available_cpus() // threads)
+        workers = max(1, gpus) * per_gpu if on_gpu else max(1, available_cpus() // threads)
     resources = resources or Resources()
     if not on_gpu and resources.gpus:
         raise ConfigError(
@@ -80,9 +84,26 @@ def choose(
         )
     if resources.gpus is None:
         # How many GPUs this machine has says nothing about a cluster's nodes.
-        share = 0.0 if not on_gpu else 1.0 if address is not None else gpu_share(gpus, workers)
+        share = 0.0 if not on_gpu else 1.0 / per_gpu if address is not None else gpu_share(gpus, workers)
         resources = resources.model_copy(update={"gpus": share})
-    return Place(kind, workers, device, threads, resources, address)
+    packing = None
+    if per_gpu > 1 and on_gpu and kind == "ray":
+        packing = Packing(per_gpu, _gpu_memory(resources, gpus, address))
+    return Place(kind, workers, device, threads, resources, address, packing)
+
+
+def _gpu_memory(resources: Resources, gpus: int, address: str | None) -> int:
+    """Bytes of the smallest GPU that workers may get: as given, or as this machine's are when they run here."""
+    import torch
+
+    if resources.gpu_memory_bytes is not None:
+        return resources.gpu_memory_bytes
+    if address is not None or not gpus:
+        raise ConfigError(
+            "search.per_gpu shares GPUs by their memory, which nobody has said of this cluster's; add gpu_memory_bytes to the "
+            "file of --ray-resources."
+        )
+    return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus))
 
 
 def available_cpus() -> int:

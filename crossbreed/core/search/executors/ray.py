@@ -38,10 +38,11 @@ _log = logging.getLogger("crossbreed.search")
 class _Member:
     """An actor of the pool: waiting to be ready, idle, or at a job whose records it streams.
 
-    ``fresh`` until it was ready once; ``seat`` is where it was then.
+    ``fresh`` until it was ready once; ``seat`` is where it was then. ``gpus``: its share of the GPUs.
     """
 
     actor: Any
+    gpus: float = 0.0
     ready: Any = None
     job: Job | None = None
     stream: Any = None
@@ -52,6 +53,10 @@ class _Member:
     @property
     def fresh(self) -> bool:
         return self.seat is None
+
+    def fits(self, job: Job) -> bool:
+        """Whether it has what the job needs of a GPU; Ray counts them in ten-thousandths."""
+        return job.gpus is None or self.gpus > job.gpus - 1e-4
 
     def tell_to_stop(self, why: str) -> None:
         if not self.told:
@@ -143,34 +148,52 @@ class RayExecutor:
 
     # The pool
 
-    def _new_member(self) -> _Member:
+    def _new_member(self, gpus: float | None = None) -> _Member:
         # Two threads: one streams a job, the other hears ``stop``. No restarts: a dead worker's job is leased anew.
         options = {"num_cpus": self.threads, "max_concurrency": 2, "max_restarts": 0}
-        options |= self.resources.options()
+        options |= self.resources.options(gpus)
         actor = ray.remote(Worker).options(**options).remote(str(self.spool.folder), self.device)
-        return _Member(actor, actor.ready.remote(list(self._gone)))
+        return _Member(actor, options["num_gpus"], actor.ready.remote(list(self._gone)))
 
     def _call_up(self) -> None:
-        """Ask as many workers whether they are ready as there are jobs that wait; start new ones where too few are there.
+        """Find a worker for every job that waits: one that was asked, an idle one, one that starts, or a new one where there is
+        room. One that is to start may never find room: jobs do not wait for it while another is free.
 
-        One that is to start may never find room: jobs do not wait for it while another is free.
+        Where trials are packed, a worker that fits nothing that waits is ended while another one is to be started: what it
+        holds of a GPU may be what that one lacks.
         """
-        free = [member for member in self._pool if member.job is None and not member.fresh]
-        called = sum(member.ready is not None for member in free)
-        for member in free:
-            if called < len(self._waiting) and member.ready is None:
+        free = [member for member in self._pool if member.job is None]
+        free.sort(key=lambda member: (member.fresh, member.ready is None, member.gpus))
+        without, starting = [], False
+        for job in self._waiting:
+            member = next((m for m in free if m.fits(job)), None)
+            if member is None:
+                without.append(job)
+                continue
+            free.remove(member)
+            starting = starting or member.fresh
+            if member.ready is None:
                 self._ask(member)
-                called += 1
-        called += sum(member.fresh for member in self._pool)
-        while called < len(self._waiting) and len(self._pool) < self.slots:
-            self._pool.append(self._new_member())
-            called += 1
+        packed = any(job.gpus is not None for job in self._waiting)
+        for member in free if packed and (without or starting) else ():
+            self._dismiss(member)
+        for job in without:
+            if self._room(job):
+                self._pool.append(self._new_member(job.gpus))
+
+    def _room(self, job: Job) -> bool:
+        """Whether one more worker may be started: of the slots, and of the GPUs that they stand for."""
+        if len(self._pool) >= self.slots:
+            return False
+        least = self.resources.gpus or 0.0
+        wanted = least if job.gpus is None else job.gpus
+        return sum(m.gpus for m in self._pool) + wanted < self.slots * least + 1e-3
 
     def _ask(self, member: _Member) -> None:
         member.ready = member.actor.ready.remote(list(self._gone))
 
     def _take_on(self, member: _Member, deliver: Deliver) -> None:
-        """A worker has answered: give it the job that waits longest, or replace it if it is not fit for one."""
+        """A worker has answered: give it the job that waits longest of those that it fits, or replace it if it is not fit for one."""
         try:
             member.seat = ray.get(member.ready)
         except Exception as error:
@@ -183,8 +206,9 @@ class RayExecutor:
             self._dismiss(member)
             return
         self._failed_starts, member.ready = 0, None
-        if self._waiting:
-            job = self._waiting.popleft()
+        job = next((job for job in self._waiting if member.fits(job)), None)
+        if job is not None:
+            self._waiting.remove(job)
             member.job, member.ended, member.told = job, None, False
             member.stream = member.actor.run.options(num_returns="streaming").remote(job)
             deliver(job.lease, Taken())

@@ -16,6 +16,7 @@ class Resources(BaseModel):
     """The file of ``--ray-resources``; everything may be left out.
 
     gpus:        GPUs of each worker: 0, a fraction below 1, or a whole number; default: an equal share of those there are.
+    gpu_memory_bytes: memory of the smallest GPU of the cluster; asked for where trials are packed by it (``search.per_gpu``).
     memory_bytes: host memory that Ray sets aside for each worker; it places no more workers on a node than fit.
     resources:   custom resources of each worker by name, such as ``{"accelerator_type:A100": 0.01}``.
     labels:      labels of the nodes that may run workers, such as ``{"ray.io/market-type": on-demand}``.
@@ -26,6 +27,7 @@ class Resources(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     gpus: float | None = Field(default=None, ge=0)
+    gpu_memory_bytes: int | None = Field(default=None, gt=0)
     memory_bytes: int | None = Field(default=None, gt=0)
     resources: dict[str, Amount] = Field(default_factory=dict)
     labels: dict[str, str] = Field(default_factory=dict)
@@ -48,9 +50,9 @@ class Resources(BaseModel):
 
         return parse(Resources, read_mapping(path, "resources file"), str(path))
 
-    def options(self) -> dict[str, Any]:
-        """As options of a Ray actor."""
-        found: dict[str, Any] = {"num_gpus": self.gpus or 0.0}
+    def options(self, gpus: float | None = None) -> dict[str, Any]:
+        """As options of a Ray actor, which may have another share of the GPUs."""
+        found: dict[str, Any] = {"num_gpus": (self.gpus or 0.0) if gpus is None else gpus}
         if self.memory_bytes is not None:
             found["memory"] = self.memory_bytes
         if self.resources:
