@@ -32,7 +32,7 @@ class Asked:
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RayExecutor:
     executor = RayExecutor(3, Spool(tmp_path))
-    monkeypatch.setattr(executor, "_new_member", lambda: _Member(Asked(), ready="to be started"))
+    monkeypatch.setattr(executor, "_new_member", lambda gpus: _Member(Asked(), ready="to be started"))
     return executor
 
 
@@ -40,7 +40,7 @@ def test_a_free_worker_is_asked_while_another_finds_no_room_to_start(pool: RayEx
     free = _Member(Asked(), seat=Seat("here", 1))
     # As after a node has died: its replacement waits for a place in the cluster.
     pool._pool = [_Member(Asked(), ready="never answered"), free]
-    pool.submit(SimpleNamespace(lease="a"))  # type: ignore[arg-type]
+    pool.submit(SimpleNamespace(lease="a", gpus=None))  # type: ignore[arg-type]
     assert free.actor.times == 1
     assert len(pool._pool) == 2
     # One answer to come is enough for one job.
@@ -50,7 +50,7 @@ def test_a_free_worker_is_asked_while_another_finds_no_room_to_start(pool: RayEx
 
 def test_no_more_workers_are_started_than_jobs_wait_and_slots_are_there(pool: RayExecutor) -> None:
     for lease in "abcd":
-        pool._waiting.append(SimpleNamespace(lease=lease))  # type: ignore[arg-type]
+        pool._waiting.append(SimpleNamespace(lease=lease, gpus=None))  # type: ignore[arg-type]
     pool._call_up()
     assert len(pool._pool) == 3
     pool._call_up()
