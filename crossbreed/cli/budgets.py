@@ -42,6 +42,11 @@ def read_budget(path: Path, registry: Registry) -> BudgetGiven:
         study = resolve(file, registry)
         place = Place(study.task.vocab, study.task.length, study.setting.d_model, study.budget.shape.dtype)
         return BudgetGiven(study.budget, study.cost_model, study.task.vocab, file.space, place)
+    if "shape" not in data:
+        raise ConfigError(
+            f"budget file {str(path)!r} must say at which shape its quantities are taken, as in 'shape: {{tokens: 1024}}'; only "
+            "a study has a task whose length they could be taken at."
+        )
     reference = data.pop("reference", None)
     architecture = None if reference is None else _reference(reference, path, registry)
     model = cost_model(registry)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossbreed.cli.output import percent, si, table
-from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.budget.certificate import Certificate, percents
 from crossbreed.core.ledger import QUANTITIES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def certificate_table(certificate: Certificate, title: str = "") -> Table:
             f"{entry.kind} {rule}",
             si(entry.target, 5),
             si(entry.value, 5),
-            percent(entry.residual),
+            percents(entry.residual, entry.tolerance, 2)[0],
             "[green]ok[/]" if entry.ok else "[red]off[/]",
         )
     return made

@@ -40,11 +40,13 @@ def init(
 
 
 def study_text(name: str, registry: Registry) -> str:
-    """The template with the study's name, and the names that are registered now as comments."""
+    """The template with the study's name, and the names that ``all`` takes now as comments."""
+    from crossbreed.core.search.study_setting import searched
+
     template = Template(files("crossbreed.cli").joinpath("presets/study.yaml").read_text(encoding="utf-8"))
     return template.substitute(
         name=json.dumps(re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-") or "study"),
-        **{key: ", ".join(registry.names(kind)) for key, kind in _LISTED.items()},
+        **{key: ", ".join(searched(registry, kind)) for key, kind in _LISTED.items()},
     )
 
 

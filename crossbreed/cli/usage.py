@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import typer
 
+from crossbreed.core.errors import rule_words
+
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """Typer's own class of everything wrong with a command line; it has no public name."""
+_ARGUMENT = re.compile(r"Invalid value for '(\S+)': ")
 
 
 def sentence(error: Exception, arguments: Sequence[str]) -> str:
@@ -16,13 +20,13 @@ def sentence(error: Exception, arguments: Sequence[str]) -> str:
     names = [*getattr(parameter, "opts", ()), *getattr(parameter, "secondary_opts", ())]
     given = _given(names, arguments)
     text: str = error.format_message()  # type: ignore[attr-defined]
-    if given is not None:
-        name, value = given
-        # Pydantic's own words, which begin with what kind of error it took them for.
-        rule = str(getattr(error, "message", text)).removeprefix("Value error, ")
-        rule = rule.removeprefix(f"{value!r} ")
-        rule = rule[0].lower() + rule[1:] if rule.startswith("Input ") else rule
-        text = f"{name} {value!r}: {rule}" if rule.startswith("input ") else f"{name} {value!r} {rule}"
+    if getattr(error, "message", ""):
+        rule = rule_words(str(error.message))  # type: ignore[attr-defined]
+        if given is not None:
+            name, value = given
+            text = f"{name} {value!r} {rule.removeprefix(f'{value!r} ')}"
+        elif (argument := _ARGUMENT.match(text)) is not None:
+            text = f"{argument[1]} {rule}"
     where = "crossbreed" if context is None else context.command_path
     return f"{text.rstrip('.')}. See `{where} --help`."
 

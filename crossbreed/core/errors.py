@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -77,3 +78,43 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for a close match, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+_RULES = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"Field required", "is required"),
+        (r"Input should be a valid integer.*", "must be a whole number"),
+        (r"Input should be a valid number.*", "must be a number"),
+        (r"Input should be a valid boolean.*", "must be true or false"),
+        (r"Input should be a valid string.*", "must be text"),
+        (r"Input should be a valid (tuple|list).*", "must be a list"),
+        (r"Input should be a valid dictionary.*", "must be a mapping"),
+        (r"Input should be greater than or equal to (.*)", r"must be at least \1"),
+        (r"Input should be less than or equal to (.*)", r"must be at most \1"),
+        (r"Input should be greater than (.*)", r"must be above \1"),
+        (r"Input should be less than (.*)", r"must be below \1"),
+        (r"Input should be (.*)", r"must be \1"),
+        (r"\w+ should have at (least|most) (\d+ \w+).*", r"must have at \1 \2"),
+        (r"(?:Value|Assertion) error, (.*)", r"\1"),
+    )
+]
+
+
+def rule_words(message: str) -> str:
+    """The rule that a value broke, in our words: ``"must be at least 1"`` for pydantic's, any other message as it is."""
+    for pattern, words in _RULES:
+        found = pattern.fullmatch(message.removesuffix("."))
+        if found:
+            return found.expand(words)
+    return message.removesuffix(".")
+
+
+def field_words(name: str, rule: str) -> str:
+    """A field's path with the rule that its value broke: ``"train.batch must be at least 1"``, ``"stages: a router ..."``."""
+    last = name.rsplit(".", 1)[-1]
+    if not name or rule.startswith(f"{name} "):
+        return rule
+    if rule.startswith(f"{last} must "):
+        return f"{name}{rule.removeprefix(last)}"
+    return f"{name} {rule}" if rule.startswith(("must ", "is required")) else f"{name}: {rule}"

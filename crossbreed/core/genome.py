@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from crossbreed.core.errors import ConfigError, nearest
+from crossbreed.core.errors import ConfigError, field_words, nearest, rule_words
 
 Params = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
@@ -244,8 +244,8 @@ def from_yaml(text: str, where: str = "genome") -> Architecture:
     return parse(Architecture, data, where)
 
 
-_SHOULD = "Input should be "
-_UNION_MEMBER = re.compile(r"(constrained-)?(int|float|str|bool)|(literal|tuple|list|dict)\[.*")
+_SHOULD = "must be "
+_UNION_MEMBER = re.compile(r"(constrained-)?(int|float|str|bool)|(literal|tuple|list|dict|function-\w+)\[.*")
 """What pydantic calls the members of a union in the place of an error, where only fields have a name for users."""
 
 
@@ -267,7 +267,7 @@ def _sentences(cls: type[BaseModel], where: str, items: list[Any]) -> list[str]:
 
     A list whose items are wrong is not called too short as well.
     """
-    items = _without_members(items)
+    items = _without_members([{**item, "msg": rule_words(item["msg"])} for item in items])
     unknown = [item for item in items if item["type"] == "extra_forbidden"]
     others = [
         item
@@ -292,8 +292,7 @@ def _without_members(items: list[Any]) -> list[Any]:
         if len(group) == 1 or not all(item["msg"].startswith(_SHOULD) for item in group):
             found += [{**item, "loc": path} for item in group]
         else:
-            # What pydantic adds after a comma is how it tried.
-            fitting = dict.fromkeys(item["msg"].removeprefix(_SHOULD).split(", ")[0] for item in group)
+            fitting = dict.fromkeys(item["msg"].removeprefix(_SHOULD) for item in group)
             found.append({**group[0], "loc": path, "msg": _SHOULD + " or ".join(fitting)})
     return found
 
@@ -320,10 +319,10 @@ def _sentence(cls: type[BaseModel], where: str, item: Any) -> str:
         if item["type"] != "missing" and not isinstance(value, dict | list | BaseModel)
         else ""
     )
-    message = item["msg"].removeprefix("Value error, ").removesuffix(".")
+    message = item["msg"]
     if message.endswith(shown.removeprefix(", ")) or (isinstance(value, str) and repr(value) in message):
         shown = ""
-    return f"{where}: {path + ': ' if path else ''}{message}{shown}."
+    return f"{where}: {field_words(path, message)}{shown}."
 
 
 def _fields_at(cls: Any, path: tuple[Any, ...]) -> set[str]:

@@ -25,7 +25,13 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Shape(NamedTuple):
-    """Where costs are taken: ``batch`` sequences of ``tokens`` tokens, activations in ``dtype``, one ``phase``."""
+    """Where costs are taken.
+
+    batch:  sequences of a batch.
+    tokens: in each sequence; decode counts the last of them.
+    dtype:  of weights and activations.
+    phase:  ``train``, ``prefill`` or ``decode``.
+    """
 
     batch: int = 1
     tokens: int = 1
@@ -34,6 +40,7 @@ class Shape(NamedTuple):
 
     @property
     def dtype_bytes(self) -> int:
+        """Of a number in ``dtype``."""
         return DTYPE_BYTES[self.dtype]
 
     @property
@@ -48,8 +55,12 @@ class Shape(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One piece of work, per token. ``training`` is forward plus backward; ``executed`` is what the reference path issues.
+    """One piece of work, per token.
 
+    forward:             algorithmic FLOPs of the forward pass; a multiply-add is 2.
+    training:            the same of forward plus backward.
+    executed_forward:    FLOPs that the reference path issues in a forward pass, masked work included.
+    executed_training:   the same of forward plus backward.
     weights:             stored numbers that the work multiplies with, read from memory for each decoded token.
     state_traffic_bytes: state read and written for one decoded token.
     kept_bytes:          what a training pass keeps of one token for the backward pass.
@@ -80,9 +91,11 @@ class Work(NamedTuple):
         return Work(flops, 3 * flops, executed, 3 * executed, weights, state_traffic_bytes, kept_bytes)
 
     def plus(self, other: Work) -> Work:
+        """Both pieces of work."""
         return Work(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> Work:
+        """This work so many times."""
         return Work(*(a * factor for a in self))
 
 
@@ -91,8 +104,9 @@ class Cost(NamedTuple):
 
     write:   work every valid token pays (keys, values, state updates, gates, probes).
     reads:   work of each reader, paid by the tokens that choose it; single mixers have one reader.
-    parameters / active_parameters: stored weights, and those one token uses (numbers, not bytes).
-    small_parameters: of these, tensors that published sizes leave out: convolutions, decays and gates of a recurrence, gains.
+    parameters: stored weights (numbers, not bytes).
+    active_parameters: of these, weights that one token uses.
+    small_parameters: of the stored ones, tensors that published sizes leave out: convolutions, decays and gates of a recurrence, gains.
     state_bytes:   sequence-scoped state of ONE sequence after ``shape.tokens`` tokens, as in the real state object.
     scratch_bytes: pass-scoped state of one token in flight.
     """

@@ -63,4 +63,4 @@ def test_a_budget_without_a_task_cannot_train(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "budget.yaml").write_text(yaml.safe_dump({"match": {"parameters": "2%"}}))
     result = cli("compare", write_genome(tmp_path / "a.yaml", 32), "--budget", tmp_path / "budget.yaml")
     assert result.code == 2
-    assert "task: Field required" in result.err
+    assert "task is required" in result.err

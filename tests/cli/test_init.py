@@ -26,6 +26,9 @@ def test_its_comments_name_what_is_registered_now(cli: Cli, tmp_path: Path, rout
     routers = next(line for line in Path("study.yaml").read_text().splitlines() if "routers:" in line)
     assert "every_third" in routers
     assert "entropy_gate" in routers
+    # A search never proposes what sees the labels, or what is fitted after training.
+    assert "oracle" not in routers
+    assert "distilled" not in routers
     assert Path("study.yaml").read_text().count("#") > 10
 
 

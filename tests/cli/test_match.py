@@ -181,6 +181,13 @@ def test_a_reference_outside_its_own_budget_or_illegal_is_refused(
     assert sentence in result.err
 
 
+def test_a_budget_file_without_its_shape_says_what_it_needs(cli: Cli, wide: Path, budget: Path) -> None:
+    data = {k: v for k, v in yaml.safe_load(budget.read_text()).items() if k != "shape"}
+    result = cli("match", wide, "--budget", write(budget, data))
+    assert result.code == 2
+    assert "must say at which shape its quantities are taken, as in 'shape: {tokens: 1024}'" in result.err
+
+
 def test_a_family_is_matched_by_its_name(cli: Cli, budget: Path) -> None:
     found = cli("match", "mamba2", "--budget", budget, "--space", "layer_hybrids", "--json").json("match")
     mixers = [

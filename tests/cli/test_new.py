@@ -110,7 +110,7 @@ def test_packages_build_install_and_are_tested_as_installed(cli: Cli, tmp_path: 
     for kind, name in NAMES.items():
         result = cli("new", kind, name, "--package", "--out", made)
         assert result.code == 0, result.err
-        assert "pip install -e" in result.err
+        assert f"pip install -e '{made / f'crossbreed-{name}'.replace('_', '-')}[test]'" in result.err
         for path in map(Path, result.out.splitlines()):
             assert not re.search(r"\b(my_|My[A-Z])|templates|\$", path.read_text().replace("$ ", "")), path
     elsewhere = Elsewhere(tmp_path)
@@ -187,6 +187,33 @@ def test_a_file_that_exists_is_never_replaced(cli: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "sharp_gate.py").exists()
     assert cli("new", "router", "sharp_gate", "--package").code == 0
     assert cli("new", "router", "sharp_gate", "--package").code == 2
+
+
+def test_a_package_is_made_of_the_plugin_file_that_is_there_and_of_its_test(cli: Cli, tmp_path: Path) -> None:
+    assert cli("new", "router", "sharp_gate").code == 0
+    file, test = tmp_path / "sharp_gate.py", tmp_path / "test_sharp_gate.py"
+    file.write_text(file.read_text().replace("default=0.5", "default=0.7"))
+    test.write_text(test.read_text() + "\n\ndef test_of_my_own() -> None:\n    pass\n")
+    result = cli("new", "router", "sharp_gate", "--package", "--out", "plugins")
+    assert result.code == 0, result.err
+    assert "The plugin is that of sharp_gate.py, with its test" in result.err
+    assert "imports torch" not in result.err
+    made = tmp_path / "plugins/crossbreed-sharp-gate"
+    assert (made / "src/sharp_gate/__init__.py").read_text() == file.read_text()
+    tested = (made / "tests/test_sharp_gate.py").read_text()
+    assert "def test_of_my_own" in tested
+    assert "FILES = ()" in tested
+    # From a file elsewhere, whose class has weights; a file that offers something else is refused.
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_text("import torch\n" + file.read_text().replace("sharp_gate", "warm_gate"))
+    result = cli("new", "router", "warm_gate", "--package", "--from", elsewhere)
+    assert result.code == 0, result.err
+    assert "with a test that is written anew" in result.err
+    assert 'factory="warm_gate.MODULE:CLASS"' in result.err
+    refused = cli("new", "router", "cold_gate", "--package", "--from", elsewhere)
+    assert refused.code == 2
+    assert "offers no plugin called 'cold_gate'" in refused.err
+    assert cli("new", "router", "cold_gate", "--from", elsewhere).code == 2
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(cli: Cli, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_plan_trains_nothing_and_takes_in_a_plugin_file(
             "unknown mixer 'atention'; did you mean 'attention'?",
         ),
         ({"task": {"name": "recal"}}, "unknown task 'recal'; did you mean 'recall'?"),
-        ({"task": {"params": {"pairs": 0}}}, "pairs: Input should be greater than or equal to 1, got 0"),
+        ({"task": {"params": {"pairs": 0}}}, "pairs must be at least 1, got 0"),
         ({"task": {"params": {"pears": 2}}}, "unknown key 'pears'; did you mean 'pairs'?"),
         ({"train": {"lr": -1.0}}, "train.lr"),
         ({"serch": {}}, "unknown key 'serch'; did you mean 'search'?"),

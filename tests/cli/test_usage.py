@@ -25,7 +25,16 @@ from tests.cli.conftest import Cli
         ),
         (
             ("show", "x", "--tokens", "0"),
-            "--tokens '0': input should be greater than or equal to 1. See `crossbreed show --help`.",
+            "--tokens '0' must be at least 1. See `crossbreed show --help`.",
+        ),
+        (
+            ("search", "x.yaml", "--max-trials", "eight"),
+            "--max-trials 'eight' must be a whole number. See `crossbreed search --help`.",
+        ),
+        (
+            ("new", "routr", "x"),
+            "KIND 'routr' is not one of 'router', 'mixer', 'depth-policy', 'cost-model', 'task', 'search-space'. See "
+            "`crossbreed new --help`.",
         ),
         (("cost",), "Missing argument 'GENOME'. See `crossbreed cost --help`."),
         (("shwo",), "No such command 'shwo'"),

@@ -95,6 +95,11 @@ def test_every_field_says_what_it_means(cls: type) -> None:
     assert {name for name, meaning in said.items() if not meaning} == set()
 
 
+def test_every_field_of_what_methods_are_given_and_return_says_what_it_means() -> None:
+    for told in reference().TOLD:
+        assert {name for name, meaning in reference().fields(told).items() if not meaning} == set(), told
+
+
 def test_every_hook_says_what_it_offers_and_every_hook_is_called() -> None:
     specified = {name for name in vars(hookspecs) if name.startswith("register_")}
     assert specified == HOOKS.keys()
@@ -102,10 +107,10 @@ def test_every_hook_says_what_it_offers_and_every_hook_is_called() -> None:
 
 
 def test_every_public_method_of_a_base_class_is_documented() -> None:
-    for bases in reference().BASES.values():
-        for base in bases:
-            missing = [name for name, method in reference().methods(base) if not reference().sentence(method)]
-            assert not missing, base
+    bases = [base for bases in reference().BASES.values() for base in bases]
+    for base in (*bases, *reference().TOLD):
+        missing = [name for name, method in reference().methods(base) if not reference().sentence(method)]
+        assert not missing, base
 
 
 def test_every_hook_and_every_field_has_a_test() -> None:

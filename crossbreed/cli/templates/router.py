@@ -33,8 +33,9 @@ class MyRouterConfig(BaseModel, frozen=True, extra="forbid"):
     threshold: float = Field(default=0.5, ge=0, le=1)
 
 
-# With weights of its own a router is ``class MyRouter(Router, torch.nn.Module)``. In an installed plugin that class goes into
-# a module beside this one, named by the factory as "package.module:MyRouter": listing plugins then imports no torch.
+# This class has no weights, so that it imports torch for type checkers alone and may stand in an installed plugin's own module.
+# One with weights is ``class MyRouter(Router, torch.nn.Module)``: installed, it goes into a module beside this one, named by the
+# factory as "package.module:MyRouter", so that listing plugins imports no torch.
 class MyRouter(Router):
     """Choice 0 is always the cheaper one: skip the block, stop repeating."""
 

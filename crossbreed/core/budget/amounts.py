@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any
 
+from crossbreed.core.errors import nearest
+
 DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 COUNTS = {**DECIMAL, "B": 1e9}
@@ -40,7 +42,7 @@ def read_amount(quantity: str, value: Any) -> float:
             number = math.nan
         unit = found[2] if found else ""
         if unit not in units:
-            raise ValueError(rule)
+            raise ValueError(f"{rule}; {unit!r} is none of them{nearest(unit, units)}")
         number *= units[unit]
     elif isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value)

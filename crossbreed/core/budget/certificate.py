@@ -11,6 +11,8 @@ from crossbreed.core.ledger import Ledger
 
 Path = Literal["given", "closed_form", "coordinate_descent", "enumeration", "optuna"]
 """How the dimensions were found; ``given``: certified as written, nothing was moved."""
+MOST_DIGITS = 9
+"""Behind the point of a percentage: more than costs of whole FLOPs can differ by."""
 
 
 class Residual(BaseModel):
@@ -79,3 +81,15 @@ def residuals(ledger: Ledger, budget: Budget) -> tuple[Residual, ...]:
             )
         )
     return tuple(found)
+
+
+def percents(off: float, tolerance: float, digits: int = 1) -> tuple[str, str]:
+    """A signed residual and its tolerance in percent, with at least so many digits behind the point, and with as many as show
+    that they differ."""
+    while (
+        f"{abs(off):.{digits}%}" == f"{tolerance:.{digits}%}"
+        and abs(off) != tolerance
+        and digits < MOST_DIGITS
+    ):
+        digits += 1
+    return f"{off:+.{digits}%}", f"{tolerance:.{digits}%}"

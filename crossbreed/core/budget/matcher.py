@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crossbreed.core.budget.budget import Budget
-from crossbreed.core.budget.certificate import Certificate, excess, residuals
+from crossbreed.core.budget.certificate import Certificate, excess, percents, residuals
 from crossbreed.core.budget.dimensions import Free, layout
 from crossbreed.core.budget.problem import Problem
 from crossbreed.core.budget.reason import reason
@@ -74,10 +74,8 @@ def certify(
     why = None
     if off:
         worst = max(off, key=excess)
-        why = (
-            f"{worst.quantity} is {worst.residual:+.2%} from its target {worst.target:,.0f}, "
-            f"outside the tolerance of {worst.tolerance:.2%}."
-        )
+        off_by, allowed = percents(worst.residual, worst.tolerance, 2)
+        why = f"{worst.quantity} is {off_by} from its target {worst.target:,.0f}, outside the tolerance of {allowed}."
     return Certificate(
         feasible=not off,
         quantities=found,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from crossbreed.core.budget.certificate import percents
 from crossbreed.core.budget.hints import STILL, coarse, fixed_parts, requests, unit
 from crossbreed.core.budget.problem import Costed, Point, Problem
 from crossbreed.core.contracts.parts import Parts
@@ -31,8 +32,9 @@ def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
     name, _, tolerance, _ = problem.rules[stuck]
     rises = here[stuck] < 0
     verb = "rise" if rises else "fall"
+    off, allowed = percents(here[stuck], tolerance)
     text = (
-        f"{name} is {here[stuck]:+.1%} from its target (tolerance {tolerance:.1%}) and cannot {verb}"
+        f"{name} is {off} from its target (tolerance {allowed}) and cannot {verb}"
         f"{_hold(problem, point, costed, stuck, rises)}"
     )
     text += coarse(problem, point)
@@ -41,7 +43,10 @@ def reason(problem: Problem, point: Point, ledger: Ledger, parts: Parts) -> str:
     text += _reuse(problem.layout.at(point), name, rises, ledger, parts)
     text += requests(problem, point, stuck, rises, parts)
     dimensions = ", ".join(f"{d.name}={v}" for d, v in zip(problem.layout.dimensions, point, strict=True))
-    others = ", ".join(f"{rule.quantity} {r:+.1%}" for rule, r in zip(problem.rules, here, strict=True))
+    others = ", ".join(
+        f"{rule.quantity} {percents(r, rule.tolerance)[0]}"
+        for rule, r in zip(problem.rules, here, strict=True)
+    )
     return f"{text} Nearest point: {dimensions or 'the proposal itself'} ({others})."
 
 

@@ -41,10 +41,12 @@ class Context:
     loss_mask_BT:  bool, tokens the loss counts, or None for all valid ones.
     labels_BT:     int64 targets, present in training and for oracles only; -100 is ignored.
     phase:         train, prefill (any number of tokens) or decode (one token a row).
-    seed, step:    part of the random counter; evaluation uses step 0.
+    seed:          of the run, part of the random counter.
+    step:          of the optimiser, part of the random counter; 0 in evaluation.
     forced:        {site: choice_BT int64, -1 = free}: decisions imposed from outside.
     site:          where this call stands: ``"stage.block.depth.kind"``, or ``"mode"``.
-    depth, depths: which repeat of the stage this is, and how many there are.
+    depth:         which repeat of the stage this is, from 0.
+    depths:        how many repeats there are.
     asked_BT:      bool, tokens valid and not gated off or halted here; None = all valid.
     mode:          the mode router's Decision for these tokens, or None.
     embedded_BTD:  the token embeddings of the piece, as the first stage reads them; None outside a model.
@@ -78,6 +80,7 @@ class Context:
 
     @property
     def training(self) -> bool:
+        """Whether this is a training pass."""
         return self.phase == "train"
 
     @property

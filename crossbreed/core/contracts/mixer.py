@@ -46,9 +46,12 @@ class StateSpec:
 
 @dataclass(frozen=True)
 class MixerBuild:
-    """What a mixer is told when it is built: the model width, the number of depths its stage runs, the registry.
+    """What a mixer is told when it is built.
 
-    ``backend`` is a name from its capabilities, or ``"auto"``.
+    d_model: width of the stream.
+    depths:  how many depths its stage runs.
+    backend: a name from its capabilities, or ``"auto"``.
+    parts:   what is registered, for a mixer that holds others; None where nothing is.
     """
 
     d_model: int

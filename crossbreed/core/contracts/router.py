@@ -47,7 +47,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class RouterBuild:
-    """What a router is told when it is built: its site and kind, the stream's width, the vocabulary, N choices."""
+    """What a router is told when it is built.
+
+    site:    where it stands: ``"stage.block.gate"``, ``"stage.halt"`` or ``"mode"``.
+    kind:    ``gate``, ``halt`` or ``mode``.
+    d_model: width of the stream.
+    vocab:   size of the vocabulary, for what reads the model's own next-token distribution.
+    choices: N, how many choices it tells apart.
+    """
 
     site: str
     kind: SiteKind
@@ -67,7 +74,8 @@ class Router:
     def forward(
         self, h_BTD: Tensor, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
-        """Choose for every token of the piece. ``h`` is what the site shows (see the design's table of sites)."""
+        """Choose for every token of the piece. ``h`` is what the site shows: at a gate the normalised input of the block's
+        first sublayer, at mode the embeddings, at halt the stream after the final norm."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def segment_length(self) -> int | None:

@@ -202,9 +202,7 @@ def _allowed(
                 raise MissingCapability(f"{KIND_LABELS[kind]} {name!r} {reason}")
         return tuple(dict.fromkeys(names))
     able = []
-    for name in registry.names(kind):
-        if _elsewhere(registry, kind, name):
-            continue
+    for name in searched(registry, kind):
         try:
             reason = _incapable(registry, kind, name, dtype)
         except PluginError as error:
@@ -214,6 +212,11 @@ def _allowed(
         else:
             able.append(name)
     return tuple(able)
+
+
+def searched(registry: Registry, kind: Kind) -> list[str]:
+    """The registered names that ``all`` means: what is made for another use than searching is none of them."""
+    return [name for name in registry.names(kind) if not _elsewhere(registry, kind, name)]
 
 
 def _elsewhere(registry: Registry, kind: Kind, name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from crossbreed.core.budget.budget import Budget
-from crossbreed.core.budget.certificate import Certificate, excess, residuals
+from crossbreed.core.budget.certificate import Certificate, excess, percents, residuals
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import QUANTITIES, Ledger
 
@@ -45,7 +45,7 @@ def test_a_tolerance_is_a_share_or_a_percentage(given: Any) -> None:
         ({"match": {"parameters": 0.1}, "values": {"parameters": "1e-300"}}, "finite number of at least 1"),
         ({"match": {"parameters": 0.1}, "values": {"memory_bytes": 9}}, "neither matches nor caps"),
         ({"match": {"parameters": 0.1}, "free": ["d_model", "d_model=8..64"]}, "free names 'd_model' twice"),
-        ({"match": ["parameters"]}, "match: must map quantities to tolerances, as in 'parameters: 2%'"),
+        ({"match": ["parameters"]}, "match must map quantities to tolerances, as in 'parameters: 2%'"),
         ({"match": {"parameters": 0.1}, "values": 9}, "must map quantities to reference values"),
         ({"match": {"parameters": 0.1}, "shape": {"tokens": 0}}, "shape.tokens"),
         ({"match": {"parameters": 0.1}, "shape": {"tokens": 8, "dtype": "float23"}}, "did you mean 'float"),
@@ -91,6 +91,22 @@ def test_residuals_are_signed_and_a_cap_binds_on_one_side(value: float, match_ok
         assert (excess(residual) <= 0) == ok
 
 
+@pytest.mark.parametrize(
+    ("off", "tolerance", "shown"),
+    [
+        (0.0301, 0.02, ("+3.0%", "2.0%")),
+        (0.0001, 0.0, ("+0.01%", "0.00%")),
+        (-0.02004, 0.02, ("-2.004%", "2.000%")),
+        (1e-30, 0.0, ("+0.000000000%", "0.000000000%")),
+        (0.02, 0.02, ("+2.0%", "2.0%")),
+    ],
+)
+def test_a_residual_outside_its_tolerance_is_never_shown_as_equal_to_it(
+    off: float, tolerance: float, shown: tuple[str, str]
+) -> None:
+    assert percents(off, tolerance) == shown
+
+
 def test_a_certificate_survives_json() -> None:
     budget = Budget.read({"shape": SHAPE, "match": {"parameters": 0.02}, "values": {"parameters": 100}})
     found = residuals(a_ledger(parameters=101), budget)
@@ -134,6 +150,7 @@ def test_values_are_numbers_or_amounts_with_a_unit(quantity: str, given: Any, nu
         ("parameters", "180MB", "none, k, M, G, T, B"),
         ("memory_bytes", "2G", "none, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
         ("memory_bytes", "180M parameters", "KiB"),
+        ("memory_bytes", "180 Mb", "'Mb' is none of them; did you mean 'MB'?"),
         ("training_flops_per_token", "1.1GB", "GFLOPs"),
         ("parameters", "-5M", "got '-5M'"),
         ("parameters", "many", "got 'many'"),

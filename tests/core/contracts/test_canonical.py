@@ -251,7 +251,7 @@ class TestModeNames:
 
     def test_a_gate_has_no_readers_to_name(self) -> None:
         gated = architecture({"blocks": [block(ATTENTION, gate=gate("learned", evaluate="attention"))]})
-        with pytest.raises(ConfigError, match="evaluate: Input should be 'same' or a valid integer"):
+        with pytest.raises(ConfigError, match="evaluate must be 'same' or a whole number"):
             REGISTRY.canonical(gated)
 
     def test_same_is_no_name(self) -> None:

@@ -46,9 +46,9 @@ def test_learning_rate_is_positive_however_short_the_run(total: int):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"tokens": 0}, ["train", "tokens", "0", "greater than or equal to 1"]),
-        ({"tokens": 10.5}, ["tokens", "10.5", "integer"]),
-        ({"tokens": 100, "lr": -1}, ["lr", "greater than 0", "-1"]),
+        ({"tokens": 0}, ["train", "tokens", "0", "must be at least 1"]),
+        ({"tokens": 10.5}, ["tokens", "10.5", "whole number"]),
+        ({"tokens": 100, "lr": -1}, ["lr", "must be greater than 0", "-1"]),
         ({"tokens": 100, "warmpu": 0.1}, ["unknown key 'warmpu'", "did you mean 'warmup'"]),
         ({"tokens": 100, "rungs": [0.5, 0.2, 1.0]}, ["rungs", "must rise", "0.2"]),
         ({"tokens": 100, "rungs": [0.5]}, ["rungs", "end at 1"]),

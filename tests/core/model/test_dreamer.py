@@ -318,7 +318,7 @@ def test_one_depth_is_legal_and_leaves_depth_attention_a_linear_map(build, token
 
 
 def test_a_depth_of_nothing_is_a_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"depth.repeats: .*greater than or equal to 1, got 0"):
+    with pytest.raises(ConfigError, match=r"depth.repeats must be at least 1, got 0"):
         parse(
             Architecture,
             {
