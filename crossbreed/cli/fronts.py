@@ -371,7 +371,9 @@ def front_data(
 def whole_data(study: str, everything: Sequence[Candidate], objectives: Objectives) -> dict[str, Any]:
     """``front_data`` of all candidates there are."""
     surely = front_probabilities(everything, objectives)
-    return front_data(study, everything, objectives, surely, by_family(c.row for c in everything))
+    return front_data(
+        study, everything, objectives, surely, by_family(c.row for c in everything if c.point == OWN)
+    )
 
 
 KEY = ("phase", "batch", "tokens", "dtype", "device", "policy", "compiled")

@@ -37,7 +37,7 @@ class Failure(NamedTuple):
 def failures(candidates: Iterable[Candidate]) -> list[Failure]:
     """Everything that failed, by candidate and seed, with its cause on one line."""
     found = []
-    for row in (candidate.row for candidate in candidates):
+    for row in {candidate.row.number: candidate.row for candidate in candidates}.values():
         if row.seeds:
             found += [_failure(row, s.seed, s.state, s.cause) for s in row.seeds if s.state in FAILED]
         elif row.state in FAILED:

@@ -152,6 +152,7 @@ def drive(
 def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     """The front of a finished session on stdout, and how to see it in a browser."""
     from crossbreed.cli.fronts import print_candidates, whole_data
+    from crossbreed.core.search.candidates import OWN
     from crossbreed.core.search.membership import front_probabilities
     from crossbreed.storage.locations import redacted
 
@@ -170,7 +171,8 @@ def report(study: Study, outcome: Outcome, db: str, *, as_json: bool) -> None:
     console = data_console()
     surely = front_probabilities(outcome.candidates, objectives)
     print_candidates(console, outcome.front, objectives, f"Front of {name}", surely=surely)
-    others = [c for c in outcome.candidates if not c.on_front]
+    members = {c.row.number for c in outcome.front}
+    others = [c for c in outcome.candidates if c.point == OWN and c.row.number not in members]
     counts = {
         state: sum(c.row.state == state for c in others) for state in sorted({c.row.state for c in others})
     }

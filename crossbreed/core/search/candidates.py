@@ -241,9 +241,12 @@ def _at(whole: Candidate, point: str, objectives: Objectives) -> Candidate:
 
 
 def _outside(point: PointRow | None) -> bool:
-    """Whether a run is outside its budget at the rates of an operating point."""
+    """Whether a run spends more at an operating point than its budget allows.
+
+    That it may not spend less either is asked of its own decisions alone, by which it was matched and trained.
+    """
     certificate = (None if point is None else point.certificate) or {}
-    return certificate.get("feasible") is False
+    return any(q["residual"] > q["tolerance"] for q in certificate.get("quantities", ()))
 
 
 def exact(name: str, values: Sequence[float]) -> bool:

@@ -257,14 +257,18 @@ def test_points_compete_and_a_front_row_names_one() -> None:
     assert [c.row.number for c in alone if c.on_front] == [0, 1, 2]
 
 
-def test_a_point_outside_the_budget_is_not_on_the_front_and_asks_for_no_seeds() -> None:
-    off = pointed(0, (0.5, 10.0), a=(0.9, 30.0))
-    seeds = [
-        replace(s, points={**s.points, "a": replace(s.points["a"], certificate={"feasible": False})})
-        for s in off.seeds
-    ]
-    objectives = Objectives(TWO.directions, points=("own", "a"))
-    found = read([replace(off, seeds=tuple(seeds)), pointed(1, (0.6, 20.0))], objectives)
-    assert [c.key for c in found if c.on_front] == [(1, "own")]
-    wanted = agenda.wanted_seeds(found, 3, settings=1)
-    assert [(c.key, missing) for c, _, missing in wanted] == []
+def test_a_point_may_spend_less_than_its_budget_and_not_more() -> None:
+    def at_residual(residual: float) -> list[tuple[int, str]]:
+        off = pointed(0, (0.5, 10.0), a=(0.9, 30.0))
+        quantity = {"quantity": "prefill_flops_per_token", "residual": residual, "tolerance": 0.02}
+        certificate = {"feasible": abs(residual) <= 0.02, "quantities": [quantity]}
+        seeds = [
+            replace(s, points={**s.points, "a": replace(s.points["a"], certificate=certificate)})
+            for s in off.seeds
+        ]
+        objectives = Objectives(TWO.directions, points=("own", "a"))
+        found = read([replace(off, seeds=tuple(seeds)), pointed(1, (0.6, 20.0))], objectives)
+        return [c.key for c in found if c.on_front]
+
+    assert at_residual(0.3) == [(1, "own")]
+    assert at_residual(0.01) == at_residual(-0.3) == [(0, "a")]
