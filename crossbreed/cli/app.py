@@ -76,6 +76,7 @@ app.command(
     epilog=examples(
         "crossbreed show amor-gdn-180m",
         "crossbreed show genome.yaml --tokens 4096",
+        "crossbreed show first/3",
         "crossbreed show 3f9a2c --db crossbreed.db --json",
     )
 )(show)

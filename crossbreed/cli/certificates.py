@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from crossbreed.cli.output import percent, si, table
+from crossbreed.cli.output import si, table
 from crossbreed.core.budget.certificate import Certificate, percents
 from crossbreed.core.ledger import QUANTITIES
 
@@ -52,7 +52,8 @@ def verdict(certificate: Certificate) -> str:
 def residual_line(certificate: Certificate) -> str:
     """Every residual in one line, under short names."""
     return ", ".join(
-        f"{SHORT.get(q.quantity, q.quantity)} {percent(q.residual)}" for q in certificate.quantities
+        f"{SHORT.get(q.quantity, q.quantity)} {percents(q.residual, q.tolerance, 2)[0]}"
+        for q in certificate.quantities
     )
 
 

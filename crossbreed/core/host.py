@@ -52,6 +52,9 @@ KIND_LABELS: dict[Kind, str] = {
     "space": "search space",
 }
 
+KEEP_OUT = "keep what is installed out with --no-third-party, or with --plugins-allow naming the others"
+"""What to do where a plugin file and an installed distribution offer one name, and the file is meant."""
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -130,9 +133,12 @@ class Registry:
     def registered(self, kind: Kind, name: str) -> Registered:
         """The entry; raises UnknownName with the nearest name, or PluginError when two plugins claim the name."""
         if (kind, name) in self.collisions:
-            who = " and ".join(f"{o.name} ({o.source})" for o in self.collisions[kind, name])
+            owners = self.collisions[kind, name]
+            who = " and ".join(f"{o.name} ({o.source})" for o in owners)
+            installed = [o.distribution for o in owners if o.distribution]
+            keep = f", or {KEEP_OUT}" if 0 < len(installed) < len(owners) else ""
             raise PluginError(
-                f"{KIND_LABELS[kind]} {name!r} is offered by {who}; rename or remove one of them."
+                f"{KIND_LABELS[kind]} {name!r} is offered by {who}; rename or remove one of them{keep}."
             )
         try:
             return self.entries[kind][name]

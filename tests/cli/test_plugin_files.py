@@ -153,8 +153,18 @@ def test_a_file_that_was_installed_meanwhile_is_one_sentence_that_tells_how_to_g
             "whose router 'every_third' is offered by the installed crossbreed-every-third 1.0 now"
             in sentence
         )
-        assert "uninstall crossbreed-every-third or keep it out with --no-third-party" in sentence
+        assert (
+            "uninstall crossbreed-every-third or keep what is installed out with --no-third-party" in sentence
+        )
         assert (f"add --plugin {router_file}" in sentence) == (not given)
         assert "start a study under another name" in sentence
+    reproduced = cli("reproduce", "tiny/0/0")
+    assert (
+        "but here it is of crossbreed-every-third 1.0; give the same plugin file with --plugin"
+        in reproduced.err
+    )
+    assert "keep what is installed out with --no-third-party" in reproduced.err
+    collides = cli("reproduce", "tiny/0/0", "--plugin", router_file)
+    assert "rename or remove one of them, or keep what is installed out with --no-third-party" in collides.err
     kept_out = ("--no-third-party", "--plugin", router_file)
     assert cli("search", study, "--executor", "inline", *kept_out).code == 0

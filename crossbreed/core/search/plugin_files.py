@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossbreed.core.errors import PluginError
-from crossbreed.core.host import KIND_LABELS, Owner, PluginFile, Registry
+from crossbreed.core.host import KEEP_OUT, KIND_LABELS, Owner, PluginFile, Registry
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import PluginText, RunRow, SeedRow, StudyRow
-
-KEEP_OUT = "keep it out with --no-third-party, or with --plugins-allow naming the others"
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,12 @@ class RunSetting:
     reference: Architecture | None
 
     def identities(self, architecture: Architecture) -> dict[str, str]:
-        """``kind:name`` -> identity of every plugin that a run's numbers come from: its architecture's and its task's."""
-        task = self.registry.registered("task", self.file.task.name).owner.identity
-        return {**self.registry.identities(architecture), f"task:{self.file.task.name}": task}
+        """``kind:name`` -> identity of every plugin that a run's numbers come from: its architecture's, and its task's where that
+        is somebody else's (one of ours changes with crossbreed's version alone)."""
+        name = self.file.task.name
+        owner = self.registry.registered("task", name).owner
+        task = {} if owner.builtin else {f"task:{name}": owner.identity}
+        return {**self.registry.identities(architecture), **task}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from crossbreed.core import genome
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture
-from crossbreed.core.host import Registry
+from crossbreed.core.host import KEEP_OUT, Registry
 from crossbreed.core.lab import checkpoint
 from crossbreed.core.lab.checkpoint import Header
 from crossbreed.core.lab.environment import pick_device
@@ -91,9 +91,15 @@ def check_identities(row: RunRow, here: dict[str, str]) -> None:
     """Raise ConfigError unless a run was trained with the plugins that are here."""
     for part, identity in row.identities.items():
         if here.get(part) != identity:
+            given = here.get(part, "nobody")
+            keep = "" if given.startswith("sha256:") else f", and {KEEP_OUT}"
+            same = (
+                f"give the same plugin file with --plugin{keep}"
+                if identity.startswith("sha256:")
+                else "install the same"
+            )
             raise ConfigError(
-                f"run {row.key} was trained with {part} of {identity}, but here it is of {here.get(part, 'nobody')}; give the "
-                "same plugins with --plugin."
+                f"run {row.key} was trained with {part} of {identity}, but here it is of {given}; {same}."
             )
 
 

@@ -139,6 +139,18 @@ def test_all_takes_what_is_registered_and_capable(toys: Registry) -> None:
     assert "failed to import" in setting.left_out[0]
 
 
+def test_identities_of_a_run_hold_that_of_a_task_of_the_users_own(toys: Registry) -> None:
+    setting = resolve(StudyFile.read(study_data()), toys)
+    assert setting.reference is not None
+    assert not any(part.startswith("task:") for part in setting.identities(setting.reference))
+    offer = "from crossbreed import TaskDescriptor, hookimpl\nfrom crossbreed.plugins.tasks.recall import Recall, RecallConfig\n"
+    hook = "@hookimpl\ndef register_tasks():\n    return [TaskDescriptor('mine', Recall, RecallConfig, 'recall')]\n"
+    file = plugin("mine.py", offer + hook)
+    data = study_data()
+    own = resolve(StudyFile.read({**data, "task": {**data["task"], "name": "mine"}}), toy_registry(file))
+    assert own.identities(setting.reference)["task:mine"] == f"sha256:{file.sha256}"
+
+
 def test_what_sees_the_labels_is_never_searched(toys: Registry) -> None:
     setting = resolve(StudyFile.read(study_data()), toys)
     assert "oracle" not in setting.setting.routers
