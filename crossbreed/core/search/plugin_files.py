@@ -103,8 +103,10 @@ def older_texts(stored: Sequence[PluginText], found: Iterable[Candidate]) -> lis
             continue
         by = [c for c in candidates if any(_is_of(s, text) for s in c.counted or c.seeds)]
         chosen = [c for c in candidates if c not in by and c.chosen is not None and _is_of(c.chosen, text)]
-        if by or chosen:
-            rows.append(OlderText(text.path, text.sha256, last[text.path], _numbers(by), _numbers(chosen)))
+        # A candidate stands there once for each of its operating points.
+        numbers, others = _numbers(by), _numbers(chosen)
+        if numbers or others:
+            rows.append(OlderText(text.path, text.sha256, last[text.path], numbers, others))
     return rows
 
 
@@ -169,7 +171,7 @@ def _path(file: PluginFile) -> str:
 
 
 def _numbers(candidates: Iterable[Candidate]) -> tuple[int, ...]:
-    return tuple(sorted(c.row.number for c in candidates))
+    return tuple(sorted({c.row.number for c in candidates}))
 
 
 def _candidates(numbers: Sequence[int]) -> str:
