@@ -5,7 +5,7 @@ Streamlit drops the address's parameters when another page is opened from the me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -46,12 +46,20 @@ def choose_trials(numbers: Sequence[int]) -> None:
     _set(SEVERAL, ",".join(map(str, numbers)))
 
 
-def one_of(label: str, name: str, options: Sequence[str], hint: str | None = None) -> str:
-    """A chooser whose choice is part of the address; the first option where none, or none of these, is asked for."""
+def one_of(
+    label: str,
+    name: str,
+    options: Sequence[str],
+    hint: str | None = None,
+    words: Callable[[str, str], str] | None = None,
+) -> str:
+    """A chooser whose choice is part of the address; the first option where none, or none of these, is asked for. ``words``:
+    option and itself again -> how it is shown."""
     key = f"one-{name}"
     wanted = st.session_state.get(key) or _get(name)
     st.session_state[key] = wanted if wanted in options else options[0]
-    chosen = str(st.selectbox(label, options, key=key, help=hint))
+    shown = (lambda option: words(option, option)) if words is not None else str
+    chosen = str(st.selectbox(label, options, key=key, help=hint, format_func=shown))
     _set(name, chosen)
     return chosen
 

@@ -20,7 +20,7 @@ import streamlit as st
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Host, Registry
 from crossbreed.core.search import candidates, genes, growth
-from crossbreed.core.search.candidates import Candidate, Objectives
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives
 from crossbreed.core.search.genes import Genes
 from crossbreed.core.search.growth import Growth
 from crossbreed.core.search.study_file import StudyFile
@@ -52,7 +52,8 @@ Stamp = tuple[int, datetime | None]
 
 @dataclass(frozen=True)
 class Results:
-    """All candidates of a study with the objectives they were read under, speed keys included."""
+    """All candidates of a study, each at every operating point that competes, with the objectives they were read under, speed
+    keys included."""
 
     candidates: tuple[Candidate, ...]
     objectives: Objectives
@@ -61,9 +62,14 @@ class Results:
     def front(self) -> tuple[Candidate, ...]:
         return tuple(c for c in self.candidates if c.on_front)
 
+    @cached_property
+    def own(self) -> tuple[Candidate, ...]:
+        """Every candidate once, at its own decisions."""
+        return tuple(c for c in self.candidates if c.point == OWN)
+
     def find(self, number: int | None) -> Candidate | None:
-        """The candidate of that number, None when there is none."""
-        return next((c for c in self.candidates if c.row.number == number), None)
+        """The candidate of that number at its own decisions, None when there is none."""
+        return next((c for c in self.own if c.row.number == number), None)
 
 
 @dataclass(frozen=True)
@@ -165,9 +171,9 @@ def results(study: StudyRow, at: Stamp) -> Results:
 def _results(
     identity: tuple[int, int] | None, study_id: int, at: Stamp, _spec: dict[str, Any], _name: str
 ) -> Results:
-    directions = StudyFile.read(_spec, f"study {_name!r}").objectives
-    rows = repository().candidates(study_id)
-    objectives = Objectives(directions).over(rows)
+    objectives = Objectives.of(StudyFile.read(_spec, f"study {_name!r}"))
+    rows = repository().candidates(study_id, points=objectives.points)
+    objectives = objectives.over(rows)
     return Results(tuple(candidates.read(rows, objectives)), objectives)
 
 

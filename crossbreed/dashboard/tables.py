@@ -37,7 +37,7 @@ def candidate_rows(candidates: Sequence[Candidate], objectives: Objectives) -> p
     The front first, then by number. Cells nobody measured are empty; an open star is a member that no fresh run has
     confirmed yet.
     """
-    ordered = sorted(candidates, key=lambda c: (not c.on_front, c.row.number))
+    ordered = sorted(candidates, key=lambda c: (not c.on_front, c.row.number, c.point != OWN))
     return pd.DataFrame([_candidate_row(c, objectives) for c in ordered])
 
 
@@ -47,6 +47,7 @@ def _candidate_row(candidate: Candidate, objectives: Objectives) -> dict[str, An
         "#": row.number,
         "front": ("☆" if candidate.provisional else "★") if candidate.on_front else "",
         "family": row.family,
+        **({"point": candidate.point} if len(objectives.points) > 1 else {}),
         "state": row.state.replace("_", " "),
         "seeds": len(candidate.done),
         "lr": candidate.lr,

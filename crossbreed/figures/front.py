@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from crossbreed.core.search.candidates import SCORE, Candidate, Objectives
+from crossbreed.core.ledger import QUANTITIES
+from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
 from crossbreed.core.search.front import losses
 from crossbreed.figures.palette import COLOURS, NEUTRAL, faded, styles
 from crossbreed.figures.words import UNITS, chart_text, mean_with_interval, seeds
 from crossbreed.storage.rows import CurveRow, RunDetail
 
+SMALLEST, LARGEST = 6, 30
+"""Diameters of markers in pixels where their area stands for a quantity."""
 MOST_DOMINATED = 400
 """Dominated candidates drawn; of more, those nearest to the front. Every one is an element of the page."""
 
@@ -31,6 +35,52 @@ def axes(objectives: Objectives) -> tuple[str, str]:
     return next((n for n in names if n != y), y), y
 
 
+@dataclass(frozen=True)
+class Marks:
+    """What else markers say. size_by: a quantity of the ledger, as area. surely: (number, point) -> probability of standing on
+    the front, as opacity; what is not known is drawn as usual."""
+
+    size_by: str | None = None
+    surely: Mapping[tuple[int, str], float] | None = None
+
+    def sizes(self, members: Sequence[Candidate], largest: float, usual: float) -> list[float]:
+        """Diameters in pixels."""
+        if self.size_by is None or largest <= 0:
+            return [usual] * len(members)
+        values = [costs(c).get(self.size_by) for c in members]
+        return [
+            usual if v is None else SMALLEST + (LARGEST - SMALLEST) * math.sqrt(v / largest) for v in values
+        ]
+
+    def colours(self, members: Sequence[Candidate], colour: str, usual: float) -> str | list[str]:
+        """A certain member in full colour, an improbable one nearly without; with ``usual`` opacity what is not known."""
+        if self.surely is None:
+            return colour
+        known = [self.surely.get(c.key) for c in members]
+        return [faded(colour, usual if p is None else 0.12 + 0.88 * p) for p in known]
+
+
+def costs(candidate: Candidate) -> Mapping[str, float]:
+    """Quantities of a candidate's ledger, at nominal rates."""
+    return {n: float(v) for n in QUANTITIES if (v := (candidate.row.ledger or {}).get(n)) is not None}
+
+
+def with_costs(candidates: Sequence[Candidate], names: Iterable[str]) -> list[Candidate]:
+    """The same candidates, some quantities of their ledgers beside their objectives, so that axes may show them."""
+    extra = [n for n in names if n in QUANTITIES]
+    return [
+        replace(
+            c,
+            means={**{n: costs(c).get(n, math.nan) for n in extra}, **c.means},
+            intervals={**dict.fromkeys(extra), **c.intervals},
+        )
+        for c in candidates
+    ]
+
+
+USUAL = Marks()
+
+
 def front_figure(
     shown: Sequence[Candidate],
     families: Sequence[str],
@@ -40,6 +90,7 @@ def front_figure(
     log_x: bool,
     line: bool,
     selected: int | None,
+    marks: Marks = USUAL,
 ) -> go.Figure:
     """Candidates as markers by family, with 95% intervals where there are any; clicking one gives its number.
 
@@ -59,13 +110,15 @@ def front_figure(
             name="front",
             showlegend=False,
         )
+    _join_points(figure, shown, x, y, look)
     named: set[str] = set()
+    largest = max((costs(c).get(marks.size_by or "", 0.0) for c in shown), default=0.0)
     # The front last, so that it lies on top.
     for strong in (False, True):
         for family in dict.fromkeys(c.row.family for c in shown if c.on_front == strong):
             members = [c for c in shown if c.row.family == family and c.on_front == strong]
             colour, symbol = look[family]
-            figure.add_trace(_markers(members, x, y, colour, symbol, strong))
+            figure.add_trace(_markers(members, x, y, colour, symbol, strong, marks, largest))
             figure.data[-1].update(name=chart_text(family), legendgroup=family, showlegend=False)
             named.add(family)
     for family in [f for f in look if f in named]:
@@ -90,10 +143,38 @@ def front_figure(
     return figure
 
 
+def _join_points(
+    figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, look: Mapping[str, tuple[str, str]]
+) -> None:
+    """A thin line through the operating points of each model that has several, along x."""
+    points: dict[int, list[Candidate]] = {}
+    for candidate in shown:
+        points.setdefault(candidate.row.number, []).append(candidate)
+    for several in points.values():
+        if len(several) > 1:
+            along = sorted(several, key=lambda c: c.means[x])
+            figure.add_scatter(
+                x=[c.means[x] for c in along],
+                y=[c.means[y] for c in along],
+                mode="lines",
+                line={"color": faded(look[along[0].row.family][0], 0.6), "width": 1, "dash": "dot"},
+                hoverinfo="skip",
+                name="operating points",
+                showlegend=False,
+            )
+
+
 def _markers(
-    members: Sequence[Candidate], x: str, y: str, colour: str, symbol: str, strong: bool
+    members: Sequence[Candidate],
+    x: str,
+    y: str,
+    colour: str,
+    symbol: str,
+    strong: bool,
+    marks: Marks,
+    largest: float,
 ) -> go.Scatter:
-    opacity = 1.0 if strong else 0.45
+    opacity = 1.0 if strong or marks.surely is not None else 0.45
     symbols = ["x-thin" if _off_budget(c) else symbol for c in members]
     return go.Scatter(
         x=[c.means[x] for c in members],
@@ -102,9 +183,9 @@ def _markers(
         error_y=_error_bars(members, y, colour, strong),
         mode="markers",
         marker={
-            "color": colour,
+            "color": marks.colours(members, colour, 1.0 if strong else 0.45),
             "symbol": symbols,
-            "size": 14 if strong else 10,
+            "size": marks.sizes(members, largest, 14 if strong else 10),
             "opacity": opacity,
             # A thin cross is drawn by its line alone.
             "line": {"width": [2 if _off_budget(c) else 1 for c in members], "color": colour},
@@ -139,6 +220,7 @@ def _error_bars(members: Sequence[Candidate], name: str, colour: str, strong: bo
 def _hover(candidate: Candidate, axes: tuple[str, str]) -> str:
     row = candidate.row
     lines = [f"<b>#{row.number}</b> {chart_text(row.family)}"]
+    lines += [] if candidate.point == OWN else [f"at {chart_text(candidate.point)}"]
     lines += [
         f"{UNITS.get(name, name)}: {mean_with_interval(candidate, name)}" for name in dict.fromkeys(axes)
     ]

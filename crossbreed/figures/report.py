@@ -19,7 +19,7 @@ from markupsafe import Markup
 from crossbreed import __version__
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search import candidates
-from crossbreed.core.search.candidates import Candidate, Objectives, crowded, front_volume
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives, crowded, front_volume
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.study import Study
 from crossbreed.figures.budgets import certified, furthest, residuals_figure
@@ -62,9 +62,7 @@ class Section:
 
 def report_html(study: Study) -> str:
     """The whole report. Names, notes and tracebacks are text in it, whatever they hold; it loads nothing from anywhere."""
-    rows = study.repository.candidates(study.row.id)
-    objectives = study.objectives.over(rows)
-    found = candidates.read(rows, objectives)
+    objectives, found = _read(study)
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
         importlib.resources.files(__package__).joinpath("report.html.j2").read_text()
     )
@@ -79,7 +77,7 @@ def report_html(study: Study) -> str:
         sections=[
             _front(found, objectives),
             _members(found, objectives),
-            _budget(found),
+            _budget([c for c in found if c.point == OWN]),
             _genes(study, objectives),
             _failures(study),
             _environment(study),
@@ -92,9 +90,15 @@ def report_html(study: Study) -> str:
 
 def front_chart(study: Study) -> go.Figure:
     """The front of a study as a figure: score, or the first objective, against the first other one."""
-    rows = study.repository.candidates(study.row.id)
+    objectives, found = _read(study)
+    return _front_chart(found, objectives)[0]
+
+
+def _read(study: Study) -> tuple[Objectives, list[Candidate]]:
+    """The study's candidates at every operating point that competes, and its objectives with the keys of its speeds."""
+    rows = study.repository.candidates(study.row.id, points=study.objectives.points)
     objectives = study.objectives.over(rows)
-    return _front_chart(candidates.read(rows, objectives), objectives)[0]
+    return objectives, candidates.read(rows, objectives)
 
 
 def _front_chart(found: Sequence[Candidate], objectives: Objectives) -> tuple[go.Figure, dict[str, int]]:
@@ -142,8 +146,9 @@ def _about(study: Study) -> str:
 
 
 def _numbers(study: Study, found: Sequence[Candidate], objectives: Objectives) -> list[tuple[str, str]]:
-    states = Counter(c.row.state for c in found)
-    shown = [("candidates", str(len(found))), ("on the front", str(sum(c.on_front for c in found)))]
+    own = [c for c in found if c.point == OWN]
+    states = Counter(c.row.state for c in own)
+    shown = [("candidates", str(len(own))), ("on the front", str(sum(c.on_front for c in found)))]
     shown += [(state.replace("_", " "), str(n)) for state, n in states.most_common() if state != "done"]
     point = study.row.reference_point
     if point:
@@ -175,7 +180,15 @@ def _front(found: Sequence[Candidate], objectives: Objectives) -> Section:
 def _members(found: Sequence[Candidate], objectives: Objectives) -> Section:
     surely = front_probabilities(found, objectives)
     members = [c for c in found if c.on_front]
-    headings = ["#", "family", "seeds", *(UNITS.get(n, n) for n in objectives.names), "on the front in"]
+    points = ["point"] if len(objectives.points) > 1 else []
+    headings = [
+        "#",
+        "family",
+        *points,
+        "seeds",
+        *(UNITS.get(n, n) for n in objectives.names),
+        "on the front in",
+    ]
     headings += [UNITS.get(n, n) for n in COSTS if n not in objectives.names]
     quantities = list(
         dict.fromkeys(q["quantity"] for c in members for q in (c.row.certificate or {}).get("quantities", ()))
@@ -185,7 +198,12 @@ def _members(found: Sequence[Candidate], objectives: Objectives) -> Section:
     for c in members:
         probability = surely.get(c.key)
         off = {q["quantity"]: q["residual"] for q in (c.row.certificate or {}).get("quantities", ())}
-        cells = [f"{c.row.number}{' (provisional)' if c.provisional else ''}", c.row.family, str(len(c.done))]
+        cells = [
+            f"{c.row.number}{' (provisional)' if c.provisional else ''}",
+            c.row.family,
+            *([c.point] if points else []),
+            str(len(c.done)),
+        ]
         cells += [mean_with_interval(c, name) for name in objectives.names]
         cells.append("–" if probability is None else f"{probability:.0%}")
         cells += [amount(n, (c.row.ledger or {}).get(n)) for n in COSTS if n not in objectives.names]

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from crossbreed.core.search.candidates import Candidate, Objectives, read
-from crossbreed.figures.front import MOST_DOMINATED, drawable, front_figure, log_ticks
+from crossbreed.figures.front import (
+    LARGEST,
+    MOST_DOMINATED,
+    SMALLEST,
+    Marks,
+    drawable,
+    front_figure,
+    log_ticks,
+    with_costs,
+)
 from crossbreed.figures.palette import styles
 from crossbreed.storage.rows import CandidateRow, EvaluationRow, MeasurementRow, PointRow, SeedRow
 
@@ -107,3 +117,36 @@ def test_families_keep_their_style_while_a_study_grows() -> None:
     after = styles(["a", "b", "a", "c"])
     assert {k: after[k] for k in before} == before
     assert len(set(styles(map(str, range(56))).values())) == 56
+
+
+def test_sizes_stand_for_a_cost_and_opacity_for_certainty() -> None:
+    found = [
+        replace(c, row=replace(c.row, ledger={"memory_bytes": memory}))
+        for c, memory in zip(
+            _candidates(_row(0, [0.5], [100.0]), _row(3, [0.4], [200.0])), (100.0, 400.0), strict=True
+        )
+    ]
+    marks = Marks("memory_bytes", {(0, "own"): 0.5})
+    figure = front_figure(found, ["family 0"], X, Y, log_x=False, line=True, selected=None, marks=marks)
+    (markers,) = [t for t in figure.data if t.customdata is not None]
+    small, large = markers.marker.size
+    assert large == LARGEST
+    assert small - SMALLEST == pytest.approx((LARGEST - SMALLEST) / 2)  # a quarter of the area
+    assert [colour.rsplit(",", 1)[1] for colour in markers.marker.color] == ["0.56)", "1.0)"]
+
+
+def test_operating_points_of_one_model_are_joined_and_named() -> None:
+    (own,) = _candidates(_row(0, [0.5], [100.0]))
+    faster = replace(own, point="threshold:0.1", means={X: 150.0, Y: 0.4})
+    figure = front_figure([faster, own], ["family 0"], X, Y, log_x=False, line=False, selected=None)
+    (joined,) = [t for t in figure.data if t.name == "operating points"]
+    assert list(zip(joined.x, joined.y, strict=True)) == [(100.0, 0.5), (150.0, 0.4)]
+    hints = [hint for t in figure.data if t.customdata is not None for _, hint in t.customdata]
+    assert sum("at threshold:0.1" in hint for hint in hints) == 1
+
+
+def test_a_cost_may_be_an_axis_beside_the_objectives() -> None:
+    (candidate,) = _candidates(_row(0, [0.5], [100.0]))
+    candidate = replace(candidate, row=replace(candidate.row, ledger={"parameters": 7}))
+    (shown,) = with_costs([candidate], ("parameters", Y))
+    assert (shown.means["parameters"], shown.intervals["parameters"], shown.means[Y]) == (7.0, None, 0.5)

@@ -28,7 +28,7 @@ def body() -> None:
     if study is None:
         return
     results = queries.results(study, queries.stamp(study))
-    found = certified(results.candidates)
+    found = certified(results.own)
     if not found:
         st.info("No candidate has a certificate yet; they appear here while `crossbreed search` runs.")
         return
@@ -43,7 +43,7 @@ def body() -> None:
         f"trained routers, where that differs. Beyond {WIDEST:g} tolerances markers stand at the edge.{hidden}"
     )
     _infeasible([c for c in found if c.standing != "feasible"])
-    _predictions(results.candidates)
+    _predictions(results.own)
     st.caption(CONVENTIONS)
 
 

@@ -30,7 +30,7 @@ def body() -> None:
         return
     at = queries.stamp(study)
     results = queries.results(study, at)
-    numbers = [c.row.number for c in results.candidates]
+    numbers = [c.row.number for c in results.own]
     if not numbers:
         st.info("No candidate is drawn yet; they appear here while `crossbreed search` runs.")
         return

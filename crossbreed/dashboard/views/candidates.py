@@ -23,7 +23,7 @@ def body() -> None:
     if not results.candidates:
         st.info("No candidate is drawn yet; they appear here while `crossbreed search` runs.")
         return
-    st.markdown(f"**{len(results.candidates)} candidates**: {counts(state.trials)}")
+    st.markdown(f"**{len(results.own)} candidates**: {counts(state.trials)}")
     table = candidate_rows(results.candidates, results.objectives)
     st.session_state["candidates-order"] = table["#"].tolist()
     st.dataframe(

@@ -30,7 +30,7 @@ def body() -> None:
         return
     at = queries.stamp(study)
     results = queries.results(study, at)
-    if len(results.candidates) < FEWEST:
+    if len(results.own) < FEWEST:
         st.info(f"A comparison needs {FEWEST} candidates; they appear here while `crossbreed search` runs.")
         return
     chosen = _choose(results)
@@ -49,11 +49,11 @@ def body() -> None:
 
 
 def _choose(results: Results) -> list[Candidate]:
-    by_number = {c.row.number: c for c in results.candidates}
+    by_number = {c.row.number: c for c in results.own}
     wanted = choice.trial_numbers()
     if wanted is None:
-        ranked = [c.row.number for c in results.front] + [n for n, c in by_number.items() if not c.on_front]
-        wanted = ranked[:FIRST_SHOWN]
+        ranked = [c.row.number for c in (*results.front, *results.own)]
+        wanted = list(dict.fromkeys(ranked))[:FIRST_SHOWN]
         choice.choose_trials(wanted)
     missing = [n for n in wanted if n not in by_number]
     if missing:

@@ -8,7 +8,9 @@ from typing import Any
 import streamlit as st
 
 from crossbreed.core.budget.certificate import Certificate
+from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate, Objectives, crowded
+from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.study import Study
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.formats import candidate_formats
@@ -16,7 +18,7 @@ from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.queries import Results
 from crossbreed.dashboard.tables import candidate_rows
 from crossbreed.figures import report
-from crossbreed.figures.front import axes, drawable, front_figure
+from crossbreed.figures.front import Marks, axes, drawable, front_figure, with_costs
 from crossbreed.figures.words import (
     UNITS,
     code,
@@ -83,9 +85,24 @@ def _downloads(study: StudyRow) -> None:
             )
 
 
+def _axes(objectives: Objectives) -> tuple[str, str, str | None]:
+    """What stands across, up, and in the size of markers: any objective or quantity of the ledger, kept in the address."""
+    usual_x, usual_y = axes(objectives)
+    names = list(dict.fromkeys([*objectives.names, *QUANTITIES]))
+    across, up, size = st.columns(3)
+    words = UNITS.get
+    with across:
+        x = choice.one_of("Across", "x", [usual_x, *(n for n in names if n != usual_x)], words=words)
+    with up:
+        y = choice.one_of("Up", "y", [usual_y, *(n for n in names if n != usual_y)], words=words)
+    with size:
+        size_by = choice.one_of("Size of markers", "size", ["equal", *QUANTITIES], words=words)
+    return x, y, None if size_by == "equal" else size_by
+
+
 def _chart(results: Results) -> None:
-    x, y = axes(results.objectives)
-    log, off, _ = st.columns([1, 1, 2])
+    x, y, size_by = _axes(results.objectives)
+    log, off, sure = st.columns(3)
     with log:
         log_wanted = choice.switch("Log axis", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
     with off:
@@ -95,7 +112,15 @@ def _chart(results: Results) -> None:
             False,
             "Candidates whose realised cost left the budget, as crosses. They are never on the front.",
         )
-    shown, hidden = drawable(results.candidates, results.objectives, x, y, off_budget=off_wanted)
+    with sure:
+        sure_wanted = choice.switch(
+            "Opacity by certainty",
+            "sure",
+            False,
+            "Opacity is the probability of standing on the front, for candidates of three fresh seeds or more.",
+        )
+    found = with_costs(results.candidates, (x, y))
+    shown, hidden = drawable(found, results.objectives, x, y, off_budget=off_wanted)
     if shown:
         figure = front_figure(
             shown,
@@ -103,8 +128,11 @@ def _chart(results: Results) -> None:
             x,
             y,
             log_x=log_wanted and all(c.means[x] > 0 for c in shown),
-            line=len(results.objectives.names) == 2,
+            line=set(results.objectives.names) == {x, y},
             selected=choice.trial_number(),
+            marks=Marks(
+                size_by, front_probabilities(results.candidates, results.objectives) if sure_wanted else None
+            ),
         )
         st.plotly_chart(
             figure,
