@@ -98,6 +98,7 @@ class Cost:
     wall: float
     cpu: float
     proposing: float
+    proposing_cpu: float
     candidates: int
     runs: int
 
@@ -107,6 +108,7 @@ class Cost:
             "a trial, without proposals": 1e3 * (self.wall - self.proposing) / self.runs,
             "a candidate's proposal and matching": 1e3 * self.proposing / self.candidates,
             "a trial, everything": 1e3 * self.wall / self.runs,
+            "a trial, without proposals, of the processor": 1e3 * (self.cpu - self.proposing_cpu) / self.runs,
             "a trial, everything, of the processor": 1e3 * self.cpu / self.runs,
         }
 
@@ -114,17 +116,18 @@ class Cost:
 def searched(folder: Path, trials: int, start: Callable[[Spool], Executor]) -> Cost:
     """Search one whole study."""
     setting = resolve(StudyFile.read(spec(trials)), Host.load(third_party=False))
-    proposing = 0.0
+    proposing = proposing_cpu = 0.0
     with Repository.open(str(folder / "replayed.db")) as repository:
         study = repository.create_study("replayed", setting.file.as_data()).id
         driver = Driver(repository, study, setting, start, DriverOptions())
         add_next = driver.breeder.add_next
 
         def timed(*arguments: Any) -> None:
-            nonlocal proposing
-            began = time.perf_counter()
+            nonlocal proposing, proposing_cpu
+            began, began_cpu = time.perf_counter(), time.process_time()
             add_next(*arguments)
             proposing += time.perf_counter() - began
+            proposing_cpu += time.process_time() - began_cpu
 
         driver.breeder.add_next = timed  # type: ignore[method-assign]
         wall, cpu = time.perf_counter(), time.process_time()
@@ -134,7 +137,7 @@ def searched(folder: Path, trials: int, start: Callable[[Spool], Executor]) -> C
     if end != "done":
         raise RuntimeError(f"the search ended as {end!r}")
     runs = sum(s.state == "done" for row in rows for s in row.seeds)
-    return Cost(wall, cpu, proposing, len(rows), runs)
+    return Cost(wall, cpu, proposing, proposing_cpu, len(rows), runs)
 
 
 def overhead(trials: int, repeats: int) -> None:
