@@ -163,6 +163,6 @@ def picture(page: Page, name: str) -> None:
     height = main.evaluate("e => e.scrollHeight")
     size = page.viewport_size or {"width": 1280, "height": 900}
     page.set_viewport_size({"width": size["width"], "height": max(size["height"], height + 4)})
-    page.wait_for_timeout(600)
+    page.wait_for_timeout(300)
     page.screenshot(path=ARTEFACTS / f"{name}.png")
     page.set_viewport_size(size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -113,12 +114,12 @@ def setting() -> StudySetting:
     return resolve(StudyFile.read(SPEC), Host.load(third_party=False))
 
 
-def store(url: str | Path) -> None:
-    """The study with all sketches; curves and forced operating points included."""
+def store(url: str | Path, sketches: Sequence[Sketch] = SKETCHES) -> None:
+    """The study with these sketches; curves and forced operating points included."""
     with Repository.open(str(url)) as repository, repository.batch():
         study = repository.create_study(STUDY, StudyFile.read(SPEC).as_data())
         repository.fix_reference_point(study.id, {"score": 0.0, "decode_tokens_per_s": 0.0})
-        for sketch in SKETCHES:
+        for sketch in sketches:
             trial = _add_trial(repository, study.id, sketch)
             reported = len(sketch.scores) if len(sketch.scores) > 1 else 0
             for seed in range(1 + reported if sketch.scores else sketch.state == "failed"):

@@ -269,9 +269,8 @@ def _own_address() -> str:
 def test_the_server_holds_the_database_open_for_reading_only(
     server: Server, browser: Chromium, database: Path
 ) -> None:
+    before = _content(database)
     with browser.open() as page:
-        visit(page, server.url("candidates", study=STUDY))
-        before = _content(database)
         visit(page, server.url("front", study=STUDY))
         expect(markers(page).first).to_be_visible()
         held = [f for f in Path(f"/proc/{server.pid}/fd").iterdir() if os.path.realpath(f) == str(database)]
@@ -314,7 +313,7 @@ def test_the_server_never_failed(server: Server) -> None:
 def test_a_study_on_postgresql_is_browsed_as_one_in_a_file(
     postgres_url: str, browser: Chromium, tmp_path: Path
 ) -> None:
-    store(postgres_url)
+    store(postgres_url, SKETCHES[:2])
     with serving(postgres_url, tmp_path) as server, browser.open() as page:
         visit(page, server.url("front", study=STUDY))
         click_candidate(page, ON_FRONT[0])
