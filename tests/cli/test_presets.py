@@ -64,7 +64,7 @@ def test_showing_a_preset_builds_no_weights(cli: Cli, monkeypatch: pytest.Monkey
 def test_a_misspelt_preset_names_the_nearest(cli: Cli) -> None:
     result = cli("show", "amor-gdn-180")
     assert result.code == 2
-    assert "is neither a file, a preset nor a hash prefix" in result.err
+    assert "is neither a file, a preset, a candidate as STUDY/NUMBER nor a hash prefix" in result.err
     assert "did you mean 'amor-gdn-180m'?" in result.err
 
 
