@@ -188,9 +188,8 @@ def _points(detail: Detail) -> None:
         alt="Scores and speeds by seed and operating point",
     )
     st.caption(
-        "`own` is the model at its own decisions, the only one on charts; `forced:r` runs a share r; "
-        "`schedule:...` switches the mode along the text; `fitted:...` decides by routers fitted after training, judged on "
-        "every second evaluation row."
+        "`own` is the model at its own decisions; points that the study file names stand on charts beside it; `forced:r` runs a "
+        "share r; `fitted:...` decides by routers fitted after training, judged on every second evaluation row."
     )
 
 
