@@ -23,6 +23,9 @@ ROW = 30
 FRAME = 96
 """Pixels around such a chart: axis, its title, margins."""
 
+EFFECTS_SHOWN = 12
+"""Effects of genes drawn for one objective, the surest."""
+
 BETTER, WORSE = "#009E73", "#D55E00"
 
 

@@ -6,7 +6,7 @@ import importlib.resources
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +18,12 @@ from markupsafe import Markup
 
 from crossbreed import __version__
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search import candidates
+from crossbreed.core.search import candidates, genes
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives, crowded, front_volume
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.study import Study
 from crossbreed.figures.budgets import certified, furthest, residuals_figure
-from crossbreed.figures.compare import effects_figure
+from crossbreed.figures.compare import EFFECTS_SHOWN, effects_figure
 from crossbreed.figures.front import axes, drawable, front_figure
 from crossbreed.figures.words import (
     CONVENTIONS,
@@ -37,7 +37,6 @@ from crossbreed.figures.words import (
     short_name,
 )
 
-EFFECTS_SHOWN = 12
 LATEST_RUNS = 100
 COSTS = ("parameters", "training_flops_per_token", "memory_bytes")
 
@@ -57,7 +56,6 @@ class Section:
     table: Table | None = None
     texts: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
-    open: bool = field(default=False)
 
 
 def report_html(study: Study) -> str:
@@ -78,7 +76,7 @@ def report_html(study: Study) -> str:
             _front(found, objectives),
             _members(found, objectives),
             _budget([c for c in found if c.point == OWN]),
-            _genes(study, objectives),
+            _genes(study, found, objectives),
             _failures(study),
             _environment(study),
             Section(
@@ -241,8 +239,8 @@ def _budget(found: Sequence[Candidate]) -> Section:
     )
 
 
-def _genes(study: Study, objectives: Objectives) -> Section:
-    found = study.gene_effects()
+def _genes(study: Study, candidates: Sequence[Candidate], objectives: Objectives) -> Section:
+    found = genes.in_study(study.repository, study.row.id, candidates, objectives)
     figures = []
     for name in objectives.names:
         effects = [e for e in found.effects if e.objective == name]

@@ -115,7 +115,7 @@ def _hint(found: Numbers, site: Numbers, i: int) -> str:
     return "<br>".join(lines)
 
 
-def entropy_figure(entropy: Numbers, choices: int) -> go.Figure:
+def entropy_figure(entropy: Numbers) -> go.Figure:
     """Against the entropy that the router reads: the share above choice 0, and the mean loss, by tenths of the tokens."""
     bins = entropy["bins"]
     middle = [(b["low"] + b["high"]) / 2 for b in bins]

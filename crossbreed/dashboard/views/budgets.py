@@ -96,18 +96,16 @@ def _standings(found: Sequence[Certified]) -> dict[str, int]:
 def _predictions(candidates: Sequence[Candidate]) -> None:
     st.markdown("##### Predicted against measured")
     shown = False
-    for column, (phase, name) in zip(
-        st.columns(2, gap="medium"), (("decode", "decode"), ("prefill", "prefill")), strict=True
-    ):
+    for column, phase in zip(st.columns(2, gap="medium"), ("decode", "prefill"), strict=True):
         points = _speeds(candidates, phase)
         if points:
             shown = True
             with column:
                 st.plotly_chart(
-                    agreement_figure(points, f"{name} speed", "tokens/s"),
+                    agreement_figure(points, f"{phase} speed", "tokens/s"),
                     key=f"predicted-{phase}",
                     config=PLAIN,
-                    alt=f"Predicted against measured {name} speed",
+                    alt=f"Predicted against measured {phase} speed",
                 )
     peaks = _peaks(candidates)
     if peaks:

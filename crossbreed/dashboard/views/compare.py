@@ -12,7 +12,13 @@ from crossbreed.core.search.pairs import compare
 from crossbreed.dashboard import choice, queries, tables
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Detail, Results, Stamp
-from crossbreed.figures.compare import bars_figure, effects_figure, overlaid_figure, pairs_figure
+from crossbreed.figures.compare import (
+    EFFECTS_SHOWN,
+    bars_figure,
+    effects_figure,
+    overlaid_figure,
+    pairs_figure,
+)
 from crossbreed.figures.words import UNITS, code
 from crossbreed.storage.rows import StudyRow
 
@@ -20,7 +26,6 @@ FEWEST, MOST = 2, 6
 FIRST_SHOWN = 3
 """Members of the front that are compared where nobody chose."""
 COSTS = ("parameters", "training_flops_per_token", "memory_bytes")
-EFFECTS_SHOWN = 12
 PLAIN = {"displaylogo": False}
 
 

@@ -141,7 +141,7 @@ def _entropy(kinds: Kinds) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         _plot(
-            charts.entropy_figure(site["entropy"], len(site["choices"])),
+            charts.entropy_figure(site["entropy"]),
             "entropy",
             "Rate and loss by entropy",
         )
