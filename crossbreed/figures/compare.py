@@ -9,7 +9,6 @@ from itertools import groupby
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.genes import Effect
 from crossbreed.core.search.pairs import ALPHA, Comparison
@@ -151,8 +150,9 @@ def bars_figure(candidates: Sequence[Candidate], names: Sequence[str]) -> go.Fig
 
 
 def quantity(candidate: Candidate, name: str) -> float | None:
-    """An objective's mean, or a quantity of the ledger; None where it is not known."""
-    if name in candidate.means and name not in QUANTITIES:
+    """An objective's mean, costs at the rates that trained routers chose; else a quantity of the ledger at nominal rates. None
+    where it is not known."""
+    if name in candidate.means:
         mean = candidate.means[name]
         return mean if math.isfinite(mean) else None
     value = (candidate.row.ledger or {}).get(name)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from crossbreed.core.search.genes import Effect
 from crossbreed.core.search.pairs import Comparison
 from crossbreed.core.search.statistics import Interval, Paired
 from crossbreed.dashboard.tables import differing_fields
-from crossbreed.figures.compare import BETTER, WORSE, effects_figure, pairs_figure
+from crossbreed.figures.compare import BETTER, WORSE, effects_figure, pairs_figure, quantity
 from crossbreed.figures.palette import COLOURS, NEUTRAL
+from tests.core.search.results import scored
 
 SURE = Paired(4, 0.2, Interval(0.2, 0.1, 0.3), 0.001)
 FEW = Paired(2, -0.1, None, None)
@@ -50,3 +53,15 @@ def test_fields_that_differ_come_with_names_of_parts_first() -> None:
         "#3": ["attention", "–", "4"],
         "#5": ["mamba2", "1", "–"],
     }
+
+
+def test_a_cost_that_is_an_objective_is_drawn_at_realised_rates() -> None:
+    (candidate,) = scored({0: [0.5]})
+    candidate = replace(
+        candidate, row=replace(candidate.row, ledger={"parameters": 7, "decode_flops_per_token": 60.0})
+    )
+    assert quantity(candidate, "decode_flops_per_token") == 60.0
+    trained = replace(candidate, means={**candidate.means, "decode_flops_per_token": 170.0})
+    assert quantity(trained, "decode_flops_per_token") == 170.0
+    assert quantity(trained, "parameters") == 7.0
+    assert quantity(trained, "memory_bytes") is None

@@ -116,7 +116,8 @@ def _bars(chosen: Sequence[Candidate], results: Results) -> None:
         bars_figure(chosen, names), key="bars", config=PLAIN, alt="Objectives and costs, a bar a candidate"
     )
     st.caption(
-        "Means over seeds with 95% Student t intervals from 3 seeds on; costs are of the ledger at nominal rates."
+        "Means over seeds with 95% Student t intervals from 3 seeds on. Costs are of the ledger at nominal rates; one that is an "
+        "objective is at the rates that trained routers chose."
     )
 
 
