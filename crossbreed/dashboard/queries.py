@@ -1,29 +1,30 @@
 """What the pages read: one engine for the process, one session per rerun, and results kept until they change.
 
-Every result is kept under the study's stamp, a cheap value that changes whenever anything is recorded, so a page that
-follows a running search asks for the stamp and reads again only when it moved. Streamlit holds a lock for each kept
-value: any number of tabs opened at once on a cold cache read once.
+A page that follows a running search asks for the study's stamp, a cheap value that moves whenever anything is recorded, and
+only then for more: of candidates, those that changed; of anything else, what is kept under the stamp or under the revision of
+the one candidate that it is about. Whatever is kept is locked while it is read: any number of tabs opened at once on a cold
+cache read once.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import streamlit as st
 
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Host, Registry
-from crossbreed.core.search import candidates, genes, growth
-from crossbreed.core.search.candidates import OWN, Candidate, Objectives
+from crossbreed.core.search import genes
+from crossbreed.core.search.candidates import Objectives
 from crossbreed.core.search.genes import Genes
 from crossbreed.core.search.growth import Growth
 from crossbreed.core.search.study_file import StudyFile
+from crossbreed.dashboard.follower import Follower
+from crossbreed.dashboard.follower import Results as Results
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
 from crossbreed.storage import Repository, redacted
 from crossbreed.storage.locations import parse_url
@@ -34,7 +35,9 @@ from crossbreed.storage.rows import (
     EventRow,
     Failure,
     PluginText,
+    Revision,
     RunRow,
+    Stamp,
     StudyRow,
     TrialDetail,
 )
@@ -47,29 +50,6 @@ LATEST_RUNS, LATEST_EVENTS = 100, 40
 """Of which the page about a study's health speaks."""
 
 Standing = Literal["running", "complete", "idle"]
-Stamp = tuple[int, datetime | None]
-
-
-@dataclass(frozen=True)
-class Results:
-    """All candidates of a study, each at every operating point that competes, with the objectives they were read under, speed
-    keys included."""
-
-    candidates: tuple[Candidate, ...]
-    objectives: Objectives
-
-    @cached_property
-    def front(self) -> tuple[Candidate, ...]:
-        return tuple(c for c in self.candidates if c.on_front)
-
-    @cached_property
-    def own(self) -> tuple[Candidate, ...]:
-        """Every candidate once, at its own decisions."""
-        return tuple(c for c in self.candidates if c.point == OWN)
-
-    def find(self, number: int | None) -> Candidate | None:
-        """The candidate of that number at its own decisions, None when there is none."""
-        return next((c for c in self.own if c.row.number == number), None)
 
 
 @dataclass(frozen=True)
@@ -163,31 +143,45 @@ def pulse(name: str | None = None) -> tuple[Hashable, ...]:
 
 
 def results(study: StudyRow, at: Stamp) -> Results:
-    """Every candidate of a study as it was at a stamp."""
-    return _results(_identity(), study.id, at, _spec=study.spec, _name=study.name)
+    """Every candidate of a study as it was at a stamp, or later."""
+    return _follower(study).results(at)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _results(
-    identity: tuple[int, int] | None, study_id: int, at: Stamp, _spec: dict[str, Any], _name: str
-) -> Results:
-    objectives = Objectives.of(StudyFile.read(_spec, f"study {_name!r}"))
-    rows = repository().candidates(study_id, points=objectives.points)
-    objectives = objectives.over(rows)
-    return Results(tuple(candidates.read(rows, objectives)), objectives)
+def _follower(study: StudyRow) -> Follower:
+    objectives = Objectives.of(StudyFile.read(study.spec, f"study {study.name!r}"))
+    return _following(_identity(), study.id, study.created_at, repr(objectives), _objectives=objectives)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _following(
+    identity: tuple[int, int] | None,
+    study_id: int,
+    created_at: datetime,
+    asked: str,
+    _objectives: Objectives,
+) -> Follower:
+    return Follower(repository(), study_id, _objectives)
 
 
 def detail(study: StudyRow, number: int, at: Stamp) -> Detail:
     """One candidate in full as it was at a stamp. Raises StorageError when there is none of that number."""
-    return _detail(_identity(), study.id, number, at)
+    revision = results(study, at).revisions.get(number)
+    trial, curves = _detail(_identity(), study.id, number, revision)
+    return Detail(trial, curves, _plugins(_identity(), study.id, at))
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _detail(identity: tuple[int, int] | None, study_id: int, number: int, at: Stamp) -> Detail:
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _detail(
+    identity: tuple[int, int] | None, study_id: int, number: int, revision: Revision | None
+) -> tuple[TrialDetail, dict[int, list[CurveRow]]]:
     source = repository()
     trial = source.trial_detail(study_id, number)
-    curves = source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
-    return Detail(trial, curves, tuple(source.plugin_files(study_id)))
+    return trial, source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _plugins(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> tuple[PluginText, ...]:
+    return tuple(repository().plugin_files(study_id))
 
 
 def analysed(study: StudyRow, at: Stamp) -> list[Analysed]:
@@ -229,43 +223,31 @@ def _health(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> Healt
 
 def volumes(study: StudyRow, at: Stamp) -> list[Growth]:
     """How the hypervolume of a study's front grew up to a stamp, oldest first."""
-    return _volumes(_identity(), study.id, at)
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _volumes(identity: tuple[int, int] | None, study_id: int, at: Stamp) -> list[Growth]:
-    return growth.history(repository(), study_id)
+    return _follower(study).growth(at)
 
 
 def effects(study: StudyRow, at: Stamp) -> Genes:
     """Which choices matter in a study as it was at a stamp."""
-    return _effects(_identity(), study.id, at, _found=results(study, at))
+    found = results(study, at)
+    return _effects(_identity(), study.id, study.created_at, found.judged, _found=found)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _effects(identity: tuple[int, int] | None, study_id: int, at: Stamp, _found: Results) -> Genes:
+def _effects(
+    identity: tuple[int, int] | None, study_id: int, created_at: datetime, judged: int, _found: Results
+) -> Genes:
     return genes.in_study(repository(), study_id, _found.candidates, _found.objectives)
 
 
 def progress(study: StudyRow, at: Stamp) -> Progress:
     """Counts as they were at a stamp, and who drives the study now (a driver leaves no stamp)."""
-    trials, runs, proposed = _counts(_identity(), study.id, at)
+    found = results(study, at)
     limit = StudyFile.read(study.spec, f"study {study.name!r}").search.trial_limit()
     driver = _driver(study)
     standing: Standing = "running" if driver is not None else "idle"
-    if standing == "idle" and set(runs) <= ENDED and proposed + _repeats(study) >= limit:
+    if standing == "idle" and set(found.runs) <= ENDED and found.proposed + _repeats(study) >= limit:
         standing = "complete"
-    return Progress(standing, trials, runs, proposed, limit, at[1], driver)
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _counts(
-    identity: tuple[int, int] | None, study_id: int, at: Stamp
-) -> tuple[dict[str, int], dict[str, int], int]:
-    rows = repository().candidates(study_id, points=(), details=False)
-    trials = dict(Counter(row.state for row in rows).most_common())
-    runs = dict(Counter(seed.state for row in rows for seed in row.seeds).most_common())
-    return trials, runs, sum(row.origin in ("start", "sampler", "listed") for row in rows)
+    return Progress(standing, found.trials, found.runs, found.proposed, limit, at.changed_at, driver)
 
 
 def _repeats(study: StudyRow) -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from crossbreed.core.errors import NotFinite, StorageError
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
-from crossbreed.storage.runs import become, locked_run, run_key
+from crossbreed.storage.runs import become, locked_run, run_key, touch
 from crossbreed.storage.states import ENDED
 from crossbreed.storage.studies import now
 from crossbreed.storage.upsert import upsert, upsert_id
@@ -252,7 +252,7 @@ def _held(session: Session, run_id: int, lease: str | None) -> schema.Run | None
     run = locked_run(session, run_id)
     if run.lease != lease:
         return None
-    run.updated_at = now()
+    touch(run)
     return run
 
 

@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from crossbreed.storage.changes import Following
 from crossbreed.storage.database import Database
 from crossbreed.storage.drivers import Drivers
 from crossbreed.storage.extremes import Extremes
 from crossbreed.storage.health import Health
-from crossbreed.storage.queries import Queries
 from crossbreed.storage.records import Records
 from crossbreed.storage.studies import Studies
 
 
-class Repository(Studies, Drivers, Records, Queries, Extremes, Health):
+class Repository(Studies, Drivers, Records, Following, Extremes, Health):
     """All of storage over one open database. Safe to share between threads; each call is one transaction."""
 
     def __init__(self, database: Database) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 Data = dict[str, Any]
 
@@ -272,6 +273,36 @@ class CandidateRow:
     def in_state(self, *states: str) -> tuple[SeedRow, ...]:
         """The seeds in one of these states."""
         return tuple(s for s in self.seeds if s.state in states)
+
+
+class Stamp(NamedTuple):
+    """A cheap value that moves with whatever is recorded in a study.
+
+    trials: how many there are. revisions: of all of them and their runs together. event: id of the latest, 0 before any.
+    changed_at: when anything was last recorded about a run.
+    """
+
+    trials: int
+    revisions: int
+    event: int
+    changed_at: datetime | None
+
+
+Revision = tuple[int, int, str]
+"""A trial's id, how often it and its runs were changed, and the latest time, as stored. Two readings of a trial between which
+anything was recorded differ in it, whatever the clock does."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A study as it is now, by what differs from an earlier reading: the candidates whose revisions do, by number.
+
+    revisions: number -> revision, of all candidates there are.
+    """
+
+    stamp: Stamp
+    revisions: Mapping[int, Revision]
+    rows: tuple[CandidateRow, ...]
 
 
 @dataclass(frozen=True)

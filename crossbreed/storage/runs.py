@@ -213,6 +213,13 @@ def locked_run(session: Session, run_id: int) -> schema.Run:
     return locked[run_id]
 
 
+def touch(run: schema.Run) -> datetime:
+    """Mark a locked run as changed now; the time. Every write about a run does, so that readers find it."""
+    run.updated_at = now()
+    run.revision += 1
+    return run.updated_at
+
+
 def become(
     session: Session, run: schema.Run, state: str, cause: str | None = None, traceback: str | None = None
 ) -> None:
@@ -220,8 +227,8 @@ def become(
     check_state(state)
     if state != run.state and state not in following(run.state):
         raise refusal(run_key(session, run), run.state, state)
-    at = now()
-    run.state, run.cause, run.traceback, run.updated_at = state, cause or None, traceback or None, at
+    at = touch(run)
+    run.state, run.cause, run.traceback = state, cause or None, traceback or None
     if state not in HELD:
         run.lease_expires_at = None
     run.finished_at = at if state in ENDED else None

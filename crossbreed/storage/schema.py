@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 
 from crossbreed.storage.states import STATES
 
-REVISION = "0004"
+REVISION = "0005"
 """The Alembic revision these models describe; a database at any other is migrated, or refused when it is newer."""
 
 VERSION_TABLE = "crossbreed_version"
@@ -133,10 +133,18 @@ class Architecture(Base):
 
 
 class Trial(Base):
-    """One candidate of a study: what was drawn, what it became after matching, and its nominal cost."""
+    """One candidate of a study: what was drawn, what it became after matching, and its nominal cost.
+
+    ``revision`` counts changes of the trial itself; what its runs do to it is counted by theirs.
+    """
 
     __tablename__ = "trial"
-    __table_args__ = (UniqueConstraint("study_id", "number"), _state_check())
+    __table_args__ = (
+        UniqueConstraint("study_id", "number"),
+        # Readers ask what changed; they must not pass through certificates and ledgers to find out.
+        Index(None, "study_id", "number", "revision"),
+        _state_check(),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     study_id: Mapped[int] = mapped_column(ForeignKey("study.id", ondelete="CASCADE"))
@@ -150,13 +158,23 @@ class Trial(Base):
     certificate: Mapped[Data | None]
     ledger: Mapped[Data | None]
     created_at: Mapped[datetime]
+    revision: Mapped[int] = mapped_column(server_default="1")
 
 
 class Run(Base):
-    """One seed of a trial. ``lease`` is the token of the worker whose records are accepted."""
+    """One seed of a trial. ``lease`` is the token of the worker whose records are accepted.
+
+    ``revision`` counts what was recorded about the run: it says what changed where a clock, which may stand still or step
+    back, cannot.
+    """
 
     __tablename__ = "run"
-    __table_args__ = (UniqueConstraint("trial_id", "seed"), Index(None, "trial_id", "state"), _state_check())
+    __table_args__ = (
+        UniqueConstraint("trial_id", "seed"),
+        Index(None, "trial_id", "state"),
+        Index(None, "trial_id", "revision", "updated_at"),
+        _state_check(),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id", ondelete="CASCADE"))
@@ -176,7 +194,8 @@ class Run(Base):
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
-    updated_at: Mapped[datetime] = mapped_column(index=True)
+    updated_at: Mapped[datetime]
+    revision: Mapped[int] = mapped_column(server_default="1")
 
 
 class Rung(Base):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
@@ -124,10 +124,11 @@ class Studies:
             found = session.scalars(query.order_by(table.id.desc()).limit(1)).first()
             return None if found is None else EventRow(found.id, found.at, found.kind, found.payload)
 
-    def events_of(self, study_id: int, kind: str) -> list[EventRow]:
-        """All events of a kind, oldest first."""
+    def events_of(self, study_id: int, kind: str, *, after: int = 0) -> list[EventRow]:
+        """All events of a kind with an id above ``after``, oldest first."""
         table = schema.Event
-        query = select(table).where(table.study_id == study_id, table.kind == kind).order_by(table.id)
+        query = select(table).where(table.study_id == study_id, table.kind == kind, table.id > after)
+        query = query.order_by(table.id)
         with self.database.reading() as session:
             return [EventRow(r.id, r.at, r.kind, r.payload) for r in session.scalars(query)]
 
@@ -138,16 +139,6 @@ class Studies:
         with self.database.reading() as session:
             rows = session.scalars(query.order_by(table.id.desc()).limit(limit)).all()
             return [EventRow(r.id, r.at, r.kind, r.payload) for r in reversed(rows)]
-
-    def stamp(self, study_id: int) -> tuple[int, datetime | None]:
-        """A cheap value that changes whenever a trial is added or anything is recorded about a run."""
-        trial, run = schema.Trial, schema.Run
-        with self.database.reading() as session:
-            trials = session.scalar(select(func.count()).where(trial.study_id == study_id)) or 0
-            latest = session.scalar(
-                select(func.max(run.updated_at)).join(trial).where(trial.study_id == study_id)
-            )
-            return trials, latest
 
 
 def _study(row: schema.Study) -> StudyRow:

@@ -121,6 +121,7 @@ class Trials:
                     f"trial {trial.number} has runs, and its state follows them; set theirs instead."
                 )
             trial.state, trial.cause = state, cause or None
+            trial.revision += 1
 
     def add_architecture(self, hash: str, genome: Mapping[str, Any]) -> None:
         """Keep a canonical genome that is no candidate of a study, so that its hash can be named."""

@@ -1,16 +1,14 @@
-"""The board: the study as its tables show it. What has changed is read again, and nothing else.
-
-A study of thousands of candidates changes by one at a time; reading all of them for each would cost more than deciding.
-"""
+"""The board: the study as its tables show it. What the process that drives it knows to have changed is read again, and
+nothing else."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from crossbreed.core.search import agenda
 from crossbreed.core.search.agenda import Course, Item
-from crossbreed.core.search.candidates import OWN, Candidate, KeyCounts, Objectives, candidates_of, marked
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives
+from crossbreed.core.search.roster import Roster
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow
 from crossbreed.storage.states import ENDED
@@ -30,17 +28,26 @@ class Board:
     study_id: int
     course: Course
     objectives: Objectives
-    rows: list[CandidateRow] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
     open_rows: list[CandidateRow] = field(default_factory=list)
-    keyed: Objectives = field(default_factory=lambda: Objectives({}))
-    _by_number: dict[int, CandidateRow] = field(default_factory=dict)
-    _points: dict[int, list[Candidate]] = field(default_factory=dict)
-    _counts: KeyCounts = field(default_factory=Counter)
     _whole: bool = True
     _dirty: set[int] = field(default_factory=set)
     _given: set[int] = field(default_factory=set)
     _grown: bool = False
+
+    def __post_init__(self) -> None:
+        self._roster = Roster(self.objectives)
+
+    @property
+    def rows(self) -> list[CandidateRow]:
+        return self._roster.rows
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return self._roster.candidates
+
+    @property
+    def keyed(self) -> Objectives:
+        return self._roster.keyed
 
     def changed(self, number: int | None = None) -> None:
         """What is shown of a candidate is out of date; of all of them, without a number."""
@@ -63,32 +70,16 @@ class Board:
             return False
         if self._whole:
             read = self.repository.candidates(self.study_id, points=None)
-            self._by_number, self._points, self._counts = {}, {}, Counter()
+            self._roster = Roster(self.objectives)
         else:
-            last = max(self._by_number, default=-1)
+            last = self.rows[-1].number if self.rows else -1
             changed = self._dirty | self._given
             read = self.repository.candidates(self.study_id, points=None, numbers=changed, beyond=last)
         self._whole = self._grown = False
         self._dirty, self._given = set(), set()
-        self._take(read)
-        return True
-
-    def _take(self, read: list[CandidateRow]) -> None:
-        for row in read:
-            known = self._by_number.get(row.number)
-            if known is not None:
-                self._counts.subtract(self.objectives.keys_of(known))
-            self._counts.update(self.objectives.keys_of(row))
-        keyed = self.objectives.under(self._counts)
-        if keyed != self.keyed:
-            # Another key has become the study's own: every speed is read under it.
-            self.keyed = keyed
-            read = list({**self._by_number, **{r.number: r for r in read}}.values())
-        self._by_number.update((row.number, row) for row in read)
-        self._points.update((row.number, candidates_of(row, keyed)) for row in read)
-        self.rows = [self._by_number[n] for n in sorted(self._by_number)]
-        self.candidates = marked([c for row in self.rows for c in self._points[row.number]], keyed)
+        self._roster.take(read)
         self.open_rows = [row for row in self.rows if any(s.state not in ENDED for s in row.seeds)]
+        return True
 
     def waiting(self) -> list[Item]:
         """Runs that wait, by trial number and seed."""

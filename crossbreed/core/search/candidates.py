@@ -183,13 +183,21 @@ def read(rows: Sequence[CandidateRow], objectives: Objectives) -> list[Candidate
     decisions in any case. The key of a speed is chosen once for all rows, so that numbers of different keys are never compared.
     """
     objectives = objectives if objectives.keys else objectives.over(rows)
-    return marked([c for row in rows for c in candidates_of(row, objectives)], objectives)
+    found = [c for row in rows for c in candidates_of(row, objectives)]
+    return marked(found, [place(c, objectives) for c in found], objectives)
 
 
-def marked(found: Sequence[Candidate], objectives: Objectives) -> list[Candidate]:
-    """The same candidates, those on their common front marked."""
-    points = [[c.means[n] if c.eligible else math.nan for n in objectives.names] for c in found]
-    on_front = non_dominated(points, objectives.ways)
+def place(candidate: Candidate, objectives: Objectives) -> list[float]:
+    """Where a candidate stands among others: its means, or nowhere (NaN) while it may not be on the front."""
+    means = candidate.means if candidate.eligible else dict.fromkeys(objectives.names, math.nan)
+    return [means[name] for name in objectives.names]
+
+
+def marked(
+    found: Sequence[Candidate], places: Sequence[Sequence[float]], objectives: Objectives
+) -> list[Candidate]:
+    """The same candidates, whose ``places`` are these, those on their common front marked."""
+    on_front = non_dominated(places, objectives.ways)
     return [
         c if c.on_front == front else replace(c, on_front=bool(front))
         for c, front in zip(found, on_front, strict=True)

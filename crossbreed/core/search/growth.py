@@ -34,7 +34,13 @@ class Growth:
 
 def history(repository: Repository, study_id: int) -> list[Growth]:
     """Every change of the front, oldest first."""
-    return [Growth(**event.payload) for event in repository.events_of(study_id, GROWTH)]
+    return [change for _, change in noted(repository, study_id)]
+
+
+def noted(repository: Repository, study_id: int, *, after: int = 0) -> list[tuple[int, Growth]]:
+    """Every change of the front with the event that tells it, of ids above ``after``, oldest first."""
+    events = repository.events_of(study_id, GROWTH, after=after)
+    return [(event.id, Growth(**event.payload)) for event in events]
 
 
 def finished(rows: Sequence[CandidateRow]) -> int:

@@ -11,7 +11,7 @@ from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.pairs import compare
 from crossbreed.dashboard import choice, queries, tables
 from crossbreed.dashboard.live import current_study, follow
-from crossbreed.dashboard.queries import Detail, Results, Stamp
+from crossbreed.dashboard.queries import Detail, Results
 from crossbreed.figures.compare import (
     EFFECTS_SHOWN,
     bars_figure,
@@ -20,7 +20,7 @@ from crossbreed.figures.compare import (
     pairs_figure,
 )
 from crossbreed.figures.words import UNITS, code
-from crossbreed.storage.rows import StudyRow
+from crossbreed.storage.rows import Stamp, StudyRow
 
 FEWEST, MOST = 2, 6
 FIRST_SHOWN = 3

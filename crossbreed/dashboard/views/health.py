@@ -11,10 +11,9 @@ import streamlit as st
 
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
-from crossbreed.dashboard.queries import Stamp
 from crossbreed.figures.words import code, counts
 from crossbreed.storage import Driver
-from crossbreed.storage.rows import StudyRow
+from crossbreed.storage.rows import Stamp, StudyRow
 
 TALL = 360
 VERSIONS = ("crossbreed", "python", "torch", "cuda", "device", "platform", "threads")

@@ -11,10 +11,9 @@ import streamlit as st
 
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
-from crossbreed.dashboard.queries import Stamp
 from crossbreed.figures import routing as charts
 from crossbreed.figures.words import code, percent
-from crossbreed.storage.rows import Analysed, AnalyticsRow, StudyRow
+from crossbreed.storage.rows import Analysed, AnalyticsRow, Stamp, StudyRow
 
 Kinds = Mapping[str, AnalyticsRow]
 

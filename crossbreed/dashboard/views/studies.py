@@ -11,12 +11,12 @@ import yaml
 from crossbreed.core.search.candidates import SCORE
 from crossbreed.dashboard import queries
 from crossbreed.dashboard.live import follow
-from crossbreed.dashboard.queries import Progress, Results, Stamp
+from crossbreed.dashboard.queries import Progress, Results
 from crossbreed.figures.front import axes, drawable
 from crossbreed.figures.palette import STANDINGS
 from crossbreed.figures.studies import thumbnail_figure, trend_figure
 from crossbreed.figures.words import UNITS, amount, code, counts
-from crossbreed.storage.rows import StudyRow
+from crossbreed.storage.rows import Stamp, StudyRow
 
 MOST_SHOWN = 20
 STILL = {"displayModeBar": False}

@@ -119,7 +119,7 @@ def test_a_stall_is_relative_growth_over_the_last_trials(
     volumes: list[float], over: int, share: float
 ) -> None:
     class Empty:
-        def events_of(self, study_id: int, kind: str) -> list[Any]:
+        def events_of(self, study_id: int, kind: str, *, after: int = 0) -> list[Any]:
             return []
 
     volumes = sorted(volumes)

@@ -1,0 +1,103 @@
+"""One study, followed: what the pages show of all its candidates, read again only where it changed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crossbreed.core.search.board import PROPOSED
+from crossbreed.core.search.candidates import OWN, Candidate, Objectives
+from crossbreed.core.search.growth import Growth, noted
+from crossbreed.core.search.roster import Roster
+from crossbreed.storage import Repository
+from crossbreed.storage.rows import Revision, Stamp
+
+
+@dataclass(frozen=True)
+class Results:
+    """All candidates of a study, each at every operating point that competes, with the objectives they were read under, speed
+    keys included.
+
+    revisions: number -> what a later reading of that candidate is compared by. judged: see ``Roster``.
+    """
+
+    candidates: tuple[Candidate, ...]
+    objectives: Objectives
+    revisions: Mapping[int, Revision] = field(default_factory=dict)
+    judged: int = 0
+
+    @cached_property
+    def front(self) -> tuple[Candidate, ...]:
+        return tuple(c for c in self.candidates if c.on_front)
+
+    @cached_property
+    def own(self) -> tuple[Candidate, ...]:
+        """Every candidate once, at its own decisions."""
+        return tuple(c for c in self.candidates if c.point == OWN)
+
+    @cached_property
+    def trials(self) -> dict[str, int]:
+        """How many candidates are in each state that occurs, the most frequent first."""
+        return dict(Counter(c.row.state for c in self.own).most_common())
+
+    @cached_property
+    def runs(self) -> dict[str, int]:
+        """How many runs are in each state that occurs, the most frequent first."""
+        return dict(Counter(seed.state for c in self.own for seed in c.row.seeds).most_common())
+
+    @cached_property
+    def proposed(self) -> int:
+        """Candidates that were drawn."""
+        return sum(c.row.origin in PROPOSED for c in self.own)
+
+    @cached_property
+    def _by_number(self) -> dict[int, Candidate]:
+        return {c.row.number: c for c in self.own}
+
+    def find(self, number: int | None) -> Candidate | None:
+        """The candidate of that number at its own decisions, None when there is none."""
+        return None if number is None else self._by_number.get(number)
+
+
+class Follower:
+    """Follows one study for any number of threads: who asks at a stamp that others asked at before gets what they got.
+
+    ``objectives`` are those of the study file.
+    """
+
+    def __init__(self, repository: Repository, study_id: int, objectives: Objectives) -> None:
+        self.repository, self.study_id = repository, study_id
+        self._lock = threading.Lock()
+        self._at: Stamp | None = None
+        self._roster = Roster(objectives)
+        self._results = Results((), objectives)
+        self._growth: list[tuple[int, Growth]] = []
+        self._growth_at = -1
+
+    def results(self, at: Stamp) -> Results:
+        """The study as it was at a stamp, or later."""
+        with self._lock:
+            if at != self._at:
+                self._look()
+            return self._results
+
+    def growth(self, at: Stamp) -> list[Growth]:
+        """How the front grew up to a stamp, oldest first."""
+        with self._lock:
+            if at.event != self._growth_at:
+                last = self._growth[-1][0] if self._growth else 0
+                self._growth = [*self._growth, *noted(self.repository, self.study_id, after=last)]
+                self._growth_at = at.event
+            return [change for _, change in self._growth]
+
+    def _look(self) -> None:
+        known, roster = self._results.revisions, self._roster
+        found = self.repository.changes(self.study_id, known, points=roster.objectives.points)
+        gone = known.keys() - found.revisions.keys()
+        if found.rows or gone or self._at is None:
+            roster.take(found.rows, gone)
+            self._results = Results(tuple(roster.candidates), roster.keyed, found.revisions, roster.judged)
+        self._at = found.stamp
