@@ -64,6 +64,19 @@ def one_of(
     return chosen
 
 
+def several_of(label: str, name: str, options: Sequence[str], hint: str, placeholder: str) -> list[str]:
+    """A chooser of any number of options, whose choice is part of the address; what is asked for and none of them is left
+    out."""
+    key = f"several-{name}"
+    asked = st.query_params.get_all(name) or st.session_state.get(f"chosen-{name}", [])
+    st.session_state[key] = [o for o in st.session_state.get(key, asked) if o in options]
+    chosen = list(st.multiselect(label, options, key=key, help=hint, placeholder=placeholder))
+    st.session_state[f"chosen-{name}"] = chosen
+    if st.query_params.get_all(name) != chosen:
+        st.query_params[name] = chosen
+    return chosen
+
+
 def switch(label: str, name: str, default: bool, hint: str) -> bool:
     """A toggle whose position is part of the address."""
     key = f"switch-{name}"

@@ -9,8 +9,8 @@ cache read once.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -18,11 +18,12 @@ import streamlit as st
 
 from crossbreed.core.errors import StorageError
 from crossbreed.core.host import Host, Registry
-from crossbreed.core.search import genes
-from crossbreed.core.search.candidates import Objectives
+from crossbreed.core.search import candidates, genes
+from crossbreed.core.search.candidates import OWN, Objectives, SpeedKey
 from crossbreed.core.search.genes import Genes
 from crossbreed.core.search.growth import Growth
-from crossbreed.core.search.study_file import StudyFile
+from crossbreed.core.search.study_file import SPEEDS, StudyFile
+from crossbreed.core.search.trained import TASK_DATA
 from crossbreed.dashboard.follower import Follower
 from crossbreed.dashboard.follower import Results as Results
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
@@ -161,6 +162,46 @@ def _following(
     _objectives: Objectives,
 ) -> Follower:
     return Follower(repository(), study_id, _objectives)
+
+
+def speed_keys(study: StudyRow, at: Stamp) -> dict[str, tuple[SpeedKey, ...]]:
+    """Speed -> the keys under which a study has measured it up to a stamp, the most frequent first."""
+    return _speed_keys(_identity(), study.id, at)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _speed_keys(
+    identity: tuple[int, int] | None, study_id: int, at: Stamp
+) -> dict[str, tuple[SpeedKey, ...]]:
+    counts = {name: repository().speed_keys(study_id, name, OWN, batch=None) for name in SPEEDS}
+    return {name: tuple(key for key, _ in c.most_common()) for name, c in counts.items() if c}
+
+
+def evaluation_items(study: StudyRow) -> str | None:
+    """The hash of the items a study's candidates are judged on, as its first search found them; None where none is stored."""
+    found = repository().first_event(study.id, TASK_DATA)
+    return None if found is None else str(found.payload["evaluation"])
+
+
+def measured_under(study: StudyRow, at: Stamp, keys: Mapping[str, SpeedKey]) -> Results:
+    """``results`` with the speeds under these keys instead of the study's own."""
+    found = results(study, at)
+    if all(found.objectives.keys.get(name) == key for name, key in keys.items()):
+        return found
+    return _measured_under(_identity(), study.id, at, tuple(sorted(keys.items())), _found=found)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _measured_under(
+    identity: tuple[int, int] | None,
+    study_id: int,
+    at: Stamp,
+    keys: tuple[tuple[str, SpeedKey], ...],
+    _found: Results,
+) -> Results:
+    objectives = replace(_found.objectives, keys={**_found.objectives.keys, **dict(keys)})
+    rows = [candidate.row for candidate in _found.own]
+    return replace(_found, candidates=tuple(candidates.read(rows, objectives)), objectives=objectives)
 
 
 def detail(study: StudyRow, number: int, at: Stamp) -> Detail:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ PLOT_HEIGHT, LEGEND_ROW, LEGEND_WIDTH = 440, 27, 600
 """Pixels: a chart of the front without its legend, a line of the legend, and the narrowest legend."""
 
 CURVES_HEIGHT = 340
+RING = "#D55E00"
 
 
 def axes(objectives: Objectives) -> tuple[str, str]:
@@ -90,26 +91,19 @@ def front_figure(
     log_x: bool,
     line: bool,
     selected: int | None,
+    together: Collection[int] = (),
     marks: Marks = USUAL,
 ) -> go.Figure:
     """Candidates as markers by family, with 95% intervals where there are any; clicking one gives its number.
 
     Members of the front are strong and, with ``line``, joined; dominated ones are faint; those off budget are crosses.
-    A marker's customdata is (number, hover text). ``families`` gives styles, in their order.
+    A marker's customdata is (number, hover text). ``families`` gives styles, in their order; ``selected`` has a ring, those
+    chosen ``together`` thin ones.
     """
     figure = go.Figure()
     look = styles(families)
-    front = sorted((c for c in shown if c.on_front), key=lambda c: c.means[x])
-    if line and len(front) > 1:
-        figure.add_scatter(
-            x=[c.means[x] for c in front],
-            y=[c.means[y] for c in front],
-            mode="lines",
-            line={"color": NEUTRAL, "width": 1.5},
-            hoverinfo="skip",
-            name="front",
-            showlegend=False,
-        )
+    if line:
+        join_front(figure, shown, x, y, NEUTRAL)
     _join_points(figure, shown, x, y, look)
     named: set[str] = set()
     largest = max((costs(c).get(marks.size_by or "", 0.0) for c in shown), default=0.0)
@@ -118,7 +112,7 @@ def front_figure(
         for family in dict.fromkeys(c.row.family for c in shown if c.on_front == strong):
             members = [c for c in shown if c.row.family == family and c.on_front == strong]
             colour, symbol = look[family]
-            figure.add_trace(_markers(members, x, y, colour, symbol, strong, marks, largest))
+            figure.add_trace(markers(members, x, y, colour, symbol, strong, marks, largest))
             figure.data[-1].update(name=chart_text(family), legendgroup=family, showlegend=False)
             named.add(family)
     for family in [f for f in look if f in named]:
@@ -128,19 +122,55 @@ def front_figure(
         figure.add_scatter(
             x=[None], y=[None], mode="markers", marker=marker, name=chart_text(family), legendgroup=family
         )
-    chosen = next((c for c in shown if c.row.number == selected), None)
-    if chosen is not None:
+    add_rings(figure, shown, x, y, selected, together)
+    lay_out(figure, shown, x, y, log_x, [c.row.family for c in shown])
+    return figure
+
+
+def join_front(figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, colour: str) -> None:
+    """A line through the members of a front, along x."""
+    front = sorted((c for c in shown if c.on_front), key=lambda c: c.means[x])
+    if len(front) > 1:
         figure.add_scatter(
-            x=[chosen.means[x]],
-            y=[chosen.means[y]],
-            mode="markers",
-            marker={"symbol": "circle-open", "size": 26, "color": "#D55E00", "line": {"width": 3}},
+            x=[c.means[x] for c in front],
+            y=[c.means[y] for c in front],
+            mode="lines",
+            line={"color": colour, "width": 1.5},
             hoverinfo="skip",
-            name="selected",
+            name="front",
             showlegend=False,
         )
-    _front_layout(figure, shown, x, y, log_x)
-    return figure
+
+
+def add_rings(
+    figure: go.Figure,
+    shown: Sequence[Candidate],
+    x: str,
+    y: str,
+    selected: int | None,
+    together: Collection[int],
+) -> None:
+    """A ring around the selected candidate, thinner ones around those chosen together."""
+    rings = [
+        ("chosen together", [c for c in shown if c.row.number in together], 20, 1.5),
+        ("selected", [c for c in shown if c.row.number == selected][:1], 26, 3),
+    ]
+    for name, ringed, diameter, width in rings:
+        if ringed:
+            figure.add_scatter(
+                x=[c.means[x] for c in ringed],
+                y=[c.means[y] for c in ringed],
+                mode="markers",
+                marker={
+                    "symbol": "circle-open",
+                    "size": diameter,
+                    "color": RING,
+                    "line": {"width": width},
+                },
+                hoverinfo="skip",
+                name=name,
+                showlegend=False,
+            )
 
 
 def _join_points(
@@ -164,7 +194,7 @@ def _join_points(
             )
 
 
-def _markers(
+def markers(
     members: Sequence[Candidate],
     x: str,
     y: str,
@@ -173,7 +203,9 @@ def _markers(
     strong: bool,
     marks: Marks,
     largest: float,
+    study: str | None = None,
 ) -> go.Scatter:
+    """Some candidates in one colour and shape; of another ``study`` they name it and give no number."""
     opacity = 1.0 if strong or marks.surely is not None else 0.45
     symbols = ["x-thin" if _off_budget(c) else symbol for c in members]
     return go.Scatter(
@@ -190,7 +222,7 @@ def _markers(
             # A thin cross is drawn by its line alone.
             "line": {"width": [2 if _off_budget(c) else 1 for c in members], "color": colour},
         },
-        customdata=[(c.row.number, _hover(c, (x, y))) for c in members],
+        customdata=[(None if study else c.row.number, _hover(c, (x, y), study)) for c in members],
         hovertemplate="%{customdata[1]}<extra></extra>",
         # Clicking dims nothing: the ring around the chosen marker says enough.
         unselected={"marker": {"opacity": opacity}},
@@ -217,9 +249,10 @@ def _error_bars(members: Sequence[Candidate], name: str, colour: str, strong: bo
     }
 
 
-def _hover(candidate: Candidate, axes: tuple[str, str]) -> str:
+def _hover(candidate: Candidate, axes: tuple[str, str], study: str | None = None) -> str:
     row = candidate.row
-    lines = [f"<b>#{row.number}</b> {chart_text(row.family)}"]
+    place = f"{study}/{row.number}" if study else f"#{row.number}"
+    lines = [f"<b>{chart_text(place)}</b> {chart_text(row.family)}"]
     lines += [] if candidate.point == OWN else [f"at {chart_text(candidate.point)}"]
     lines += [
         f"{UNITS.get(name, name)}: {mean_with_interval(candidate, name)}" for name in dict.fromkeys(axes)
@@ -229,9 +262,12 @@ def _hover(candidate: Candidate, axes: tuple[str, str]) -> str:
     return "<br>".join(lines)
 
 
-def _front_layout(figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, log_x: bool) -> None:
+def lay_out(
+    figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, log_x: bool, legend: Sequence[str]
+) -> None:
+    """Size, margins and axes of a chart of fronts; ``legend``: the entries of its legend."""
     figure.update_layout(
-        height=PLOT_HEIGHT + LEGEND_ROW * _legend_rows([c.row.family for c in shown]),
+        height=PLOT_HEIGHT + LEGEND_ROW * _legend_rows(legend),
         margin={"l": 64, "r": 16, "t": 12, "b": 60},
         hovermode="closest",
         hoverlabel={"align": "left"},
@@ -289,9 +325,15 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def drawable(
-    candidates: Sequence[Candidate], objectives: Objectives, x: str, y: str, *, off_budget: bool
+    candidates: Sequence[Candidate],
+    objectives: Objectives,
+    x: str,
+    y: str,
+    *,
+    off_budget: bool,
+    most: int = MOST_DOMINATED,
 ) -> tuple[list[Candidate], dict[str, int]]:
-    """The candidates a chart of two objectives shows, and how many it does not, by reason."""
+    """The candidates a chart of two objectives shows, and how many it does not, by reason. ``most``: dominated ones."""
     shown: list[Candidate] = []
     hidden: dict[str, int] = {}
     for candidate in candidates:
@@ -304,11 +346,11 @@ def drawable(
             reason = "done but not measured yet" if reason == "done" else reason
             hidden[reason] = hidden.get(reason, 0) + 1
     dominated = [c for c in shown if not c.on_front]
-    if len(dominated) > MOST_DOMINATED:
+    if len(dominated) > most:
         distances = _distances(dominated, [c for c in shown if c.on_front], objectives)
         nearest = sorted(range(len(dominated)), key=lambda i: (distances[i], dominated[i].row.number))
-        kept = {id(dominated[i]) for i in nearest[:MOST_DOMINATED]}
-        hidden["dominated and far from the front"] = len(dominated) - MOST_DOMINATED
+        kept = {id(dominated[i]) for i in nearest[:most]}
+        hidden["dominated and far from the front" if most else "dominated"] = len(dominated) - most
         shown = [c for c in shown if c.on_front or id(c) in kept]
     return shown, hidden
 

@@ -43,11 +43,13 @@ class Extremes:
 
     database: Database
 
-    def speed_keys(self, study_id: int, metric: str, point: str, batch: int = 1) -> Counter[SpeedKey]:
-        """How many measurements of ``metric`` at an operating point a study has under each key."""
+    def speed_keys(self, study_id: int, metric: str, point: str, batch: int | None = 1) -> Counter[SpeedKey]:
+        """How many measurements of ``metric`` at an operating point a study has under each key; ``batch`` None: of any."""
         columns = [getattr(_Measured, name) for name in KEY]
         query = _of_study(select(*columns, func.count()).select_from(_Measured).join(_Point), study_id)
-        query = query.where(_Point.name == point, _Measured.metric == metric, _Measured.batch == batch)
+        query = query.where(_Point.name == point, _Measured.metric == metric)
+        if batch is not None:
+            query = query.where(_Measured.batch == batch)
         with self.database.reading() as session:
             return Counter({tuple(key): n for *key, n in session.execute(query.group_by(*columns))})
 

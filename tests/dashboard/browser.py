@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
 """Where screenshots are kept to be looked at; git ignores it."""
@@ -154,6 +154,63 @@ def settled(page: Page) -> None:
     expect(page.get_by_test_id("stAppViewContainer")).to_be_visible()
     expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
     expect(page.get_by_test_id("stException")).to_have_count(0)
+
+
+def visit(page: Page, url: str) -> None:
+    page.goto(url)
+    settled(page)
+
+
+def drawn(page: Page, key: str, having: str = "") -> list[dict]:
+    """The traces of a chart as the browser has them, once one of them has the name ``having``."""
+    # A chart whose data has changed is made anew: the element is there before its traces are.
+    found = page.wait_for_function(
+        """([selector, having]) => {
+            const data = [...document.querySelectorAll(selector)].at(-1)?.data;
+            return (having ? data?.some(t => t.name === having) : data) && data.map(t => ({
+                x: Array.from(t.x || []), y: Array.from(t.y || []), name: t.name,
+                z: (t.z || []).map(r => Array.from(r)), mode: t.mode, customdata: t.customdata || []}))}""",
+        arg=[f".st-key-{key} .js-plotly-plot", having],
+    )
+    return list(found.json_value())
+
+
+def markers(page: Page) -> Locator:
+    """Candidates' markers: the drawn points of the chart but the ring and the legend."""
+    return page.locator(".scatterlayer .points path.point")
+
+
+def marker_at(page: Page, number: int) -> tuple[float, float]:
+    """Where on the page the chart drew a candidate's marker, found by its position among the traces, in pixels."""
+    expect(markers(page).first).to_be_visible()
+    place = page.locator(".js-plotly-plot").first.evaluate(
+        """(plot, number) => {
+            for (const [at, trace] of plot.data.entries()) {
+                const point = (trace.customdata || []).findIndex(d => d[0] === number);
+                if (point < 0) continue;
+                const group = plot.querySelectorAll('.scatterlayer .trace')[
+                    plot.calcdata.filter(c => c[0].trace.visible === true)
+                        .findIndex(c => c[0].trace.index === at)];
+                const box = group.querySelectorAll('.points path.point')[point].getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2];
+            }
+            return null;
+        }""",
+        number,
+    )
+    assert place is not None, f"no marker of candidate {number}"
+    return place[0], place[1]
+
+
+def click_candidate(page: Page, number: int) -> None:
+    """Click with the mouse where the chart drew a candidate's marker."""
+    place = marker_at(page, number)
+    page.mouse.move(*place)
+    page.mouse.click(*place)
+
+
+def metric(page: Page, label: str) -> Locator:
+    return page.get_by_test_id("stMetric").filter(has=page.get_by_text(label, exact=True))
 
 
 def picture(page: Page, name: str) -> None:

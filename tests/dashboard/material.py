@@ -114,16 +114,18 @@ def setting() -> StudySetting:
     return resolve(StudyFile.read(SPEC), Host.load(third_party=False))
 
 
-def store(url: str | Path, sketches: Sequence[Sketch] = SKETCHES) -> None:
-    """The study with these sketches; curves and forced operating points included."""
+def store(
+    url: str | Path, sketches: Sequence[Sketch] = SKETCHES, name: str = STUDY, device: str = DEVICE
+) -> None:
+    """A study of these sketches; curves and forced operating points included."""
     with Repository.open(str(url)) as repository, repository.batch():
-        study = repository.create_study(STUDY, StudyFile.read(SPEC).as_data())
+        study = repository.create_study(name, StudyFile.read({**SPEC, "name": name}).as_data())
         repository.fix_reference_point(study.id, {"score": 0.0, "decode_tokens_per_s": 0.0})
         for sketch in sketches:
             trial = _add_trial(repository, study.id, sketch)
             reported = len(sketch.scores) if len(sketch.scores) > 1 else 0
             for seed in range(1 + reported if sketch.scores else sketch.state == "failed"):
-                add_run(repository, trial, seed, sketch)
+                add_run(repository, trial, seed, sketch, device)
 
 
 def _add_trial(repository: Repository, study_id: int, sketch: Sketch) -> TrialRow:
@@ -144,7 +146,7 @@ def _add_trial(repository: Repository, study_id: int, sketch: Sketch) -> TrialRo
     )
 
 
-def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch) -> None:
+def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch, device: str = DEVICE) -> None:
     """One run of a candidate from its lease to its end."""
     run = repository.add_run(
         trial.id,
@@ -186,17 +188,17 @@ def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch) 
     )
     for point, factor in (("own", 1.0), ("forced:0.1", 1.2), ("forced:1", 0.9)):
         repository.record_profile(
-            run.id, lease, point, [_measured(m, speed * factor) for m in ("decode", "prefill")]
+            run.id, lease, point, [measured(m, speed * factor, device) for m in ("decode", "prefill")]
         )
     repository.record_finished(
         run.id, lease, sketch.state, cause="rates left the budget" if sketch.state == "off_budget" else ""
     )
 
 
-def _measured(phase: str, speed: float) -> Measurement:
+def measured(phase: str, speed: float, device: str) -> Measurement:
     median = speed if phase == "decode" else 11 * speed
     return Measurement(
-        metric=f"{phase}_tokens_per_s", unit="tokens/s", phase=phase, batch=1, tokens=32, dtype="float32", device=DEVICE,
+        metric=f"{phase}_tokens_per_s", unit="tokens/s", phase=phase, batch=1, tokens=32, dtype="float32", device=device,
         policy="best", compiled=False, median=median, q1=0.98 * median, q3=1.02 * median, repeats=7,
         backends={"attention": "sdpa"},
     )  # fmt: skip

@@ -14,13 +14,22 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.study import Study
 from crossbreed.figures.words import amount, interval
 from crossbreed.storage import Repository
-from tests.dashboard.browser import Chromium, Server, picture, serving, settled
+from tests.dashboard.browser import (
+    Chromium,
+    Server,
+    click_candidate,
+    markers,
+    metric,
+    picture,
+    serving,
+    visit,
+)
 from tests.dashboard.material import DEVICE, HOSTILE, ON_FRONT, RUNNING, SKETCHES, STUDY, add_run, store
 from tests.services import PASSWORD
 
@@ -33,43 +42,6 @@ def stored(database: Path) -> dict[int, Candidate]:
         return {c.row.number: c for c in study.read_candidates()}
 
 
-def visit(page: Page, url: str) -> None:
-    page.goto(url)
-    settled(page)
-
-
-def markers(page: Page) -> Locator:
-    """Candidates' markers: the drawn points of the chart but the ring and the legend."""
-    return page.locator(".scatterlayer .points path.point")
-
-
-def click_candidate(page: Page, number: int) -> None:
-    """Click with the mouse where the chart drew a candidate's marker, found by its position among the traces."""
-    expect(markers(page).first).to_be_visible()
-    place = page.locator(".js-plotly-plot").first.evaluate(
-        """(plot, number) => {
-            for (const [at, trace] of plot.data.entries()) {
-                const point = (trace.customdata || []).findIndex(d => d[0] === number);
-                if (point < 0) continue;
-                const group = plot.querySelectorAll('.scatterlayer .trace')[
-                    plot.calcdata.filter(c => c[0].trace.visible === true)
-                        .findIndex(c => c[0].trace.index === at)];
-                const box = group.querySelectorAll('.points path.point')[point].getBoundingClientRect();
-                return [box.x + box.width / 2, box.y + box.height / 2];
-            }
-            return null;
-        }""",
-        number,
-    )
-    assert place is not None, f"no marker of candidate {number}"
-    page.mouse.move(*place)
-    page.mouse.click(*place)
-
-
-def metric(page: Page, label: str) -> Locator:
-    return page.get_by_test_id("stMetric").filter(has=page.get_by_text(label, exact=True))
-
-
 def test_a_study_is_chosen_and_a_clicked_marker_shows_what_is_stored(
     server: Server, browser: Chromium, database: Path
 ) -> None:
@@ -79,7 +51,7 @@ def test_a_study_is_chosen_and_a_clicked_marker_shows_what_is_stored(
         expect(page.get_by_role("heading", name=STUDY)).to_be_visible()
         expect(page.get_by_text("runs: 18 done, 1 failed, 1 off budget")).to_be_visible()
         page.get_by_role("link", name="Its front").click()
-        expect(page.get_by_text("Click a marker to see its candidate.")).to_be_visible()
+        expect(page.get_by_text("Click a marker, or choose above, to see a candidate.")).to_be_visible()
         for number in (1, 0):
             click_candidate(page, number)
             details = page.locator(".st-key-details")
@@ -119,6 +91,7 @@ def test_the_chart_shows_the_stored_front_and_says_what_it_hides(
         expect(page.get_by_text("not shown: 1 infeasible, 1 failed, 1 off budget.")).to_be_visible()
         expect(page.get_by_text(f"decode, batch 1, 32 tokens, float32, on {DEVICE}, best")).to_be_visible()
         assert page.locator(".js-plotly-plot").first.evaluate("p => p.layout.xaxis.type") == "log"
+        page.get_by_text("How it is drawn").click()
         page.get_by_text("Show off budget").click()
         expect(page.get_by_text("not shown: 1 infeasible, 1 failed.")).to_be_visible()
         page.get_by_text("Log axis").click()
@@ -245,7 +218,7 @@ def test_another_study_is_chosen_with_its_own_empty_state(
         page.get_by_role("combobox", name="Study").click()
         page.get_by_role("option", name=hostile).click()
         expect(page.get_by_text("No candidate is trained and measured yet.")).to_be_visible()
-        expect(page.get_by_text("Click a marker to see its candidate.")).to_be_visible()
+        expect(page.get_by_text("Click a marker, or choose above, to see a candidate.")).to_be_visible()
         page.get_by_role("link", name="Studies").click()
         expect(page.get_by_role("heading", name=hostile)).to_be_visible()
         assert page.evaluate("window.hacked") is None

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from crossbreed.core.search.pairs import compare
 from crossbreed.core.search.study import Study
 from crossbreed.storage import Repository
 from tests.dashboard.analysed import EXPERTS, GATED, READING, store_analytics
-from tests.dashboard.browser import Chromium, Server, picture, serving, settled
+from tests.dashboard.browser import Chromium, Server, drawn, picture, serving, visit
 from tests.dashboard.material import HOSTILE, STUDY, store
 
 
@@ -29,21 +29,6 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(database: Path) -> Iterator[Server]:
     with serving(str(database), database.parent) as running:
         yield running
-
-
-def visit(page: Page, url: str) -> None:
-    page.goto(url)
-    settled(page)
-
-
-def drawn(page: Page, key: str) -> list[dict]:
-    """The traces of a chart as the browser has them."""
-    chart = page.locator(f".st-key-{key} .js-plotly-plot").last
-    expect(chart).to_be_visible()
-    return chart.evaluate(
-        """plot => plot.data.map(t => ({x: Array.from(t.x || []), y: Array.from(t.y || []), name: t.name,
-                                        z: (t.z || []).map(r => Array.from(r)), mode: t.mode}))"""
-    )
 
 
 def test_candidates_are_compared_on_the_seeds_they_share(

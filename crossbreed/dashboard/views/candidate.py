@@ -12,6 +12,7 @@ from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, parse, to_yaml
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.dashboard import choice, queries, tables
+from crossbreed.dashboard.choosers import one_candidate
 from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.queries import Detail
 from crossbreed.figures.drawing import architecture_figure
@@ -34,7 +35,9 @@ def body() -> None:
     if not numbers:
         st.info("No candidate is drawn yet; they appear here while `crossbreed search` runs.")
         return
-    candidate = results.find(_choose(numbers, [c.row.number for c in results.front]))
+    if choice.trial_number() is None:
+        choice.choose_trial(([c.row.number for c in results.front] or numbers)[0])
+    candidate = one_candidate(results, "trial-chooser")
     if candidate is None:
         st.warning(f"Candidate {choice.trial_number()} is not in this study; choose another.")
         return
@@ -53,31 +56,6 @@ def body() -> None:
         _points(detail)
     _ledger(detail)
     _runs(detail)
-
-
-def _choose(numbers: list[int], front: list[int]) -> int | None:
-    """The chooser; without a choice, the first member of the front, or the first candidate."""
-    wanted = choice.trial_number()
-    if wanted is None:
-        wanted = (front or numbers)[0]
-        choice.choose_trial(wanted)
-    st.session_state["trial-chooser"] = wanted if wanted in numbers else None
-    st.selectbox(
-        "Candidate",
-        numbers,
-        index=0 if wanted in numbers else None,
-        key="trial-chooser",
-        on_change=_chosen,
-        format_func=lambda number: f"{number}{' (on the front)' if number in front else ''}",
-        width=260,
-    )
-    return wanted
-
-
-def _chosen() -> None:
-    number = st.session_state["trial-chooser"]
-    if number is not None:
-        choice.choose_trial(number)
 
 
 def _summary(candidate: Candidate, objectives: Objectives) -> None:

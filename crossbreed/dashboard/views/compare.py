@@ -10,6 +10,7 @@ from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.pairs import compare
 from crossbreed.dashboard import choice, queries, tables
+from crossbreed.dashboard.choosers import FEWEST, MOST, several_candidates
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Detail, Results
 from crossbreed.figures.compare import (
@@ -22,7 +23,6 @@ from crossbreed.figures.compare import (
 from crossbreed.figures.words import UNITS, code
 from crossbreed.storage.rows import Stamp, StudyRow
 
-FEWEST, MOST = 2, 6
 FIRST_SHOWN = 3
 """Members of the front that are compared where nobody chose."""
 COSTS = ("parameters", "training_flops_per_token", "memory_bytes")
@@ -54,30 +54,10 @@ def body() -> None:
 
 
 def _choose(results: Results) -> list[Candidate]:
-    by_number = {c.row.number: c for c in results.own}
-    wanted = choice.trial_numbers()
-    if wanted is None:
+    if choice.trial_numbers() is None:
         ranked = [c.row.number for c in (*results.front, *results.own)]
-        wanted = list(dict.fromkeys(ranked))[:FIRST_SHOWN]
-        choice.choose_trials(wanted)
-    missing = [n for n in wanted if n not in by_number]
-    if missing:
-        st.warning(f"Not in this study: candidate {', '.join(map(str, missing))}.")
-    st.session_state["trials-chooser"] = [n for n in wanted if n in by_number][:MOST]
-    st.multiselect(
-        "Candidates",
-        list(by_number),
-        key="trials-chooser",
-        max_selections=MOST,
-        on_change=_chosen,
-        format_func=lambda n: f"{n}{' ★' if by_number[n].on_front else ''} {by_number[n].row.family}",
-        placeholder=f"choose {FEWEST} to {MOST}",
-    )
-    return [by_number[n] for n in st.session_state["trials-chooser"]]
-
-
-def _chosen() -> None:
-    choice.choose_trials(st.session_state["trials-chooser"])
+        choice.choose_trials(list(dict.fromkeys(ranked))[:FIRST_SHOWN])
+    return several_candidates(results, "trials-chooser", placeholder=f"choose {FEWEST} to {MOST}", most=MOST)
 
 
 def _differing(details: Sequence[Detail]) -> None:

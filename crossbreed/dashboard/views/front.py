@@ -1,24 +1,31 @@
-"""Front: a study's candidates as a scatter with intervals; clicking a marker chooses its candidate."""
+"""Front: a study's candidates as a scatter with intervals, and fronts over one another; a click or a lasso chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search.candidates import Candidate, Objectives, crowded
+from crossbreed.core.search.candidates import Candidate, Objectives, SpeedKey, crowded
+from crossbreed.core.search.layers import with_speed
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.study import Study
 from crossbreed.dashboard import choice, queries
+from crossbreed.dashboard.choosers import FEWEST, MOST, one_candidate, several_candidates
 from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow, objective
+from crossbreed.dashboard.overlays import Overlay, choose_keys, choose_overlay, layer_table
 from crossbreed.dashboard.queries import Results
 from crossbreed.dashboard.tables import candidate_rows
 from crossbreed.figures import report
-from crossbreed.figures.front import Marks, axes, drawable, front_figure, with_costs
+from crossbreed.figures.front import MOST_DOMINATED, Marks, axes, drawable, front_figure, with_costs
+from crossbreed.figures.layers import layers_figure
 from crossbreed.figures.words import (
     UNITS,
     code,
@@ -34,22 +41,35 @@ from crossbreed.storage.rows import StudyRow
 CHART = "front-chart"
 MODE_BAR = {
     "displaylogo": False,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
     "toImageButtonOptions": {"format": "svg", "filename": "front"},
 }
 """The camera saves a picture that scales; `crossbreed report --out front.png` makes a bitmap."""
+
+SHOWN = {"all": MOST_DOMINATED, "front and 20 nearest": 20, "front alone": 0}
+"""Choice of what is drawn -> how many dominated candidates."""
+
+Drawable = tuple[list[Candidate], dict[str, int]]
 
 
 def body() -> None:
     study = current_study()
     if study is None:
         return
-    results = queries.results(study, queries.stamp(study))
+    at = queries.stamp(study)
+    stored = queries.speed_keys(study, at)
+    cells = st.columns(4)
+    x, y = _axes(cells, queries.results(study, at).objectives, stored)
+    keys = choose_keys(queries.results(study, at).objectives, stored, (x, y))
+    results = queries.measured_under(study, at, keys)
     chart, details = st.columns([2, 1], gap="medium")
     with chart:
-        _chart(results)
+        overlay = choose_overlay(cells[2:], study, results)
+        _chart(Sheet(results, x, y, keys), overlay)
     with details:
+        one_candidate(results, "front-chooser")
         _details(results.find(choice.trial_number()), results.objectives)
+    layer_table(overlay)
+    _together(results)
     if results.front:
         st.markdown("##### The front")
         table = candidate_rows(results.front, results.objectives)
@@ -62,6 +82,24 @@ def body() -> None:
         )
     if results.candidates:
         _downloads(study)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a chart of the front is drawn from: results, what stands across and up, and the keys of speeds on its axes."""
+
+    results: Results
+    x: str
+    y: str
+    keys: Mapping[str, SpeedKey]
+
+    def drawable(self, candidates: Sequence[Candidate], *, off_budget: bool, most: int) -> Drawable:
+        """What can be drawn of these candidates, and how many cannot, by reason."""
+        found = with_costs(candidates, (self.x, self.y))
+        for name in {self.x, self.y} - set(self.results.objectives.names):
+            if name in self.keys:
+                found = with_speed(found, name, self.keys[name])
+        return drawable(found, self.results.objectives, self.x, self.y, off_budget=off_budget, most=most)
 
 
 def _downloads(study: StudyRow) -> None:
@@ -85,82 +123,145 @@ def _downloads(study: StudyRow) -> None:
             )
 
 
-def _axes(objectives: Objectives) -> tuple[str, str, str | None]:
-    """What stands across, up, and in the size of markers: any objective or quantity of the ledger, kept in the address."""
+def _axes(cells: Sequence[DeltaGenerator], objectives: Objectives, stored: Iterable[str]) -> tuple[str, str]:
+    """What stands across and up: any objective, measured speed or quantity of the ledger, kept in the address."""
     usual_x, usual_y = axes(objectives)
-    names = list(dict.fromkeys([*objectives.names, *QUANTITIES]))
-    across, up, size = st.columns(3)
-    words = UNITS.get
-    with across:
-        x = choice.one_of("Across", "x", [usual_x, *(n for n in names if n != usual_x)], words=words)
-    with up:
-        y = choice.one_of("Up", "y", [usual_y, *(n for n in names if n != usual_y)], words=words)
-    with size:
-        size_by = choice.one_of("Size of markers", "size", ["equal", *QUANTITIES], words=words)
-    return x, y, None if size_by == "equal" else size_by
+    names = list(dict.fromkeys([*objectives.names, *stored, *QUANTITIES]))
+    with cells[0]:
+        x = choice.one_of("Across", "x", [usual_x, *(n for n in names if n != usual_x)], words=UNITS.get)
+    with cells[1]:
+        y = choice.one_of("Up", "y", [usual_y, *(n for n in names if n != usual_y)], words=UNITS.get)
+    return x, y
 
 
-def _chart(results: Results) -> None:
-    x, y, size_by = _axes(results.objectives)
-    log, off, sure = st.columns(3)
-    with log:
-        log_wanted = choice.switch("Log axis", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
-    with off:
-        off_wanted = choice.switch(
-            "Show off budget",
-            "off",
-            False,
-            "Candidates whose realised cost left the budget, as crosses. They are never on the front.",
-        )
-    with sure:
-        sure_wanted = choice.switch(
-            "Opacity by certainty",
-            "sure",
-            False,
-            "Opacity is the probability of standing on the front, for candidates of three fresh seeds or more.",
-        )
-    found = with_costs(results.candidates, (x, y))
-    shown, hidden = drawable(found, results.objectives, x, y, off_budget=off_wanted)
-    if shown:
-        figure = front_figure(
-            shown,
-            [c.row.family for c in results.candidates],
-            x,
-            y,
-            log_x=log_wanted and all(c.means[x] > 0 for c in shown),
-            line=set(results.objectives.names) == {x, y},
-            selected=choice.trial_number(),
-            marks=Marks(
-                size_by, front_probabilities(results.candidates, results.objectives) if sure_wanted else None
-            ),
-        )
-        st.plotly_chart(
-            figure,
-            key=CHART,
-            on_select=_clicked,
-            selection_mode="points",
-            config=MODE_BAR,
-            alt=f"{UNITS.get(y, y)} against {UNITS.get(x, x)} for {len(shown)} candidates",
-        )
-    else:
+def _chart(sheet: Sheet, overlay: Overlay) -> None:
+    results, x, y = sheet.results, sheet.x, sheet.y
+    wanted = _looks(x)
+    together = choice.trial_numbers() or []
+    parts = [
+        (each, *sheet.drawable(each.candidates, off_budget=wanted.off_budget, most=wanted.most))
+        for each in overlay.layers
+    ]
+    shown, hidden = [c for _, some, _ in parts for c in some], Counter[str]()
+    for _, _, reasons in parts:
+        hidden.update(reasons)
+    if not shown:
         st.info(
             "No candidate is trained and measured yet. The chart fills while `crossbreed search` runs; see the page "
             "Candidates for what happened so far.",
             icon=":material/hourglass:",
         )
-    _caption(results.objectives, shown, hidden)
+        _caption(sheet, shown, hidden)
+        return
+    positive = all(c.means[x] > 0 for c in shown)
+    drawn: dict[str, Any] = {
+        "log_x": wanted.log_x and positive,
+        "line": set(results.objectives.names) == {x, y},
+        "selected": choice.trial_number(),
+        "together": together,
+    }
+    if overlay.plain:
+        sure = front_probabilities(results.candidates, results.objectives) if wanted.surely else None
+        families = [c.row.family for c in results.candidates]
+        figure = front_figure(shown, families, x, y, marks=Marks(wanted.size_by, sure), **drawn)
+    else:
+        layers = [replace(each, candidates=tuple(some)) for each, some, _ in parts]
+        figure = layers_figure(layers, x, y, **drawn)
+    st.plotly_chart(
+        figure,
+        key=CHART,
+        on_select=_selected,
+        config=MODE_BAR,
+        alt=f"{UNITS.get(y, y)} against {UNITS.get(x, x)} for {len(shown)} candidates",
+    )
+    if wanted.log_x and not positive:
+        below = sum(c.means[x] <= 0 for c in shown)
+        st.caption(
+            f"The axis is linear: {below} candidates have a {UNITS.get(x, x)} of zero or below, which a logarithmic one cannot "
+            "show."
+        )
+    _caption(sheet, shown, hidden)
 
 
-def _clicked() -> None:
-    """Take the candidate of the marker that was clicked; a click beside them changes nothing."""
-    event: Any = st.session_state[CHART]
-    points = [p for p in event["selection"]["points"] if p.get("customdata")]
-    if points:
-        data = points[-1]["customdata"]
-        choice.choose_trial(int(data[0] if isinstance(data, list | tuple) else data["0"]))
+@dataclass(frozen=True)
+class Looks:
+    """How the chart is drawn; ``most``: dominated candidates."""
+
+    size_by: str | None
+    most: int
+    log_x: bool
+    off_budget: bool
+    surely: bool
 
 
-def _caption(objectives: Objectives, shown: Sequence[Candidate], hidden: dict[str, int]) -> None:
+def _looks(x: str) -> Looks:
+    with st.expander("How it is drawn"):
+        left, right = st.columns(2)
+        with left:
+            size_by = choice.one_of("Size of markers", "size", ["equal", *QUANTITIES], words=UNITS.get)
+        with right:
+            show = choice.one_of("Candidates shown", "show", list(SHOWN))
+        log = choice.switch("Log axis", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
+        off = choice.switch(
+            "Show off budget",
+            "off",
+            False,
+            "Candidates whose realised cost left the budget, as crosses. They are never on the front.",
+        )
+        sure = choice.switch(
+            "Opacity by certainty",
+            "sure",
+            False,
+            "Opacity is the probability of standing on the front, for candidates of three fresh seeds or more.",
+        )
+    return Looks(None if size_by == "equal" else size_by, SHOWN[show], log, off, sure)
+
+
+def _selected() -> None:
+    """Take the candidate of the marker that was clicked, or those in a box or lasso together; what is drawn of other studies
+    has no number, and a click beside all markers changes nothing."""
+    selection: Any = st.session_state[CHART]["selection"]
+    data = [p["customdata"] for p in selection["points"] if p.get("customdata")]
+    numbers = [d[0] if isinstance(d, list | tuple) else d["0"] for d in data]
+    numbers = list(dict.fromkeys(int(n) for n in numbers if n is not None))
+    if not numbers:
+        return
+    if selection["box"] or selection["lasso"]:
+        choice.choose_trials(sorted(numbers))
+    else:
+        choice.choose_trial(numbers[-1])
+
+
+def _together(results: Results) -> None:
+    """The candidates chosen together, as a table, and the way to the page that compares them."""
+    st.markdown("##### Chosen together")
+    chosen = several_candidates(
+        results, "together-chooser", placeholder="choose here, or draw a box or lasso in the chart"
+    )
+    if not chosen:
+        return
+    table = candidate_rows(chosen, results.objectives)
+    st.dataframe(
+        table.drop(columns=["cause", "origin", "hash"]),
+        hide_index=True,
+        column_config=candidate_formats(table),
+        placeholder="",
+        alt="Candidates chosen together",
+    )
+    if FEWEST <= len(chosen) <= MOST:
+        numbers = ",".join(str(c.row.number) for c in chosen)
+        st.page_link(
+            "views/compare.py",
+            label="Compare these",
+            icon=":material/compare_arrows:",
+            query_params={"study": choice.study_name() or "", "with": numbers},
+        )
+    else:
+        st.caption(f"{FEWEST} to {MOST} candidates can be compared; {len(chosen)} are chosen.")
+
+
+def _caption(sheet: Sheet, shown: Sequence[Candidate], hidden: Mapping[str, int]) -> None:
+    objectives = sheet.results.objectives
     words = [f"{len(shown)} candidates shown" + (f"; not shown: {counts(hidden)}." if hidden else ".")]
     words.append(
         "Means over fresh seeds; bars are 95% Student t intervals, from 3 seeds on. Faint markers are dominated; open stars "
@@ -169,7 +270,8 @@ def _caption(objectives: Objectives, shown: Sequence[Candidate], hidden: dict[st
     if len(objectives.names) > 2:
         others = ", ".join(UNITS.get(n, n) for n in objectives.names)
         words.append(f"The front is over {others}, so no line is drawn through two of them.")
-    for name, key in objectives.keys.items():
+    on_axes = {n: k for n, k in sheet.keys.items() if n in (sheet.x, sheet.y)}
+    for name, key in {**objectives.keys, **on_axes}.items():
         # A device's name comes from a worker, so it is shown as code.
         words.append(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
     timed = crowded(shown, objectives)
@@ -186,9 +288,9 @@ def _details(candidate: Candidate | None, objectives: Objectives) -> None:
     if candidate is None:
         number = choice.trial_number()
         if number is not None:
-            st.warning(f"Candidate {number} is not in this study; click a marker to choose another.")
+            st.warning(f"Candidate {number} is not in this study; choose another.")
         else:
-            st.info("Click a marker to see its candidate.", icon=":material/ads_click:")
+            st.info("Click a marker, or choose above, to see a candidate.", icon=":material/ads_click:")
         return
     row = candidate.row
     with st.container(border=True, key="details"):
