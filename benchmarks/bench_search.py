@@ -4,7 +4,7 @@ Every strategy searches the same table (``benchmarks/replay``): a full factorial
 recorded once. What counts is the training tokens, in whole runs, until 95% of the table's hypervolume is reached by fully
 trained configurations. Crossbreed's settings were chosen on the ``bytes`` table; ``recall`` is the one it is judged on.
 
-    python -m benchmarks.bench_search [--tables recall,bytes] [--repeats 20] [--json docs/_records/search_replay.json]
+    python -m benchmarks.bench_search [--tables recall,recall-turned,bytes,bytes-turned] [--repeats 20] [--json docs/_records/search_replay.json]
 """
 
 from __future__ import annotations
@@ -24,16 +24,24 @@ from crossbreed.core.search.statistics import t_interval
 
 STRATEGIES: dict[str, Callable[[Account, int], None]] = {
     "crossbreed": Ours(),
+    "crossbreed without screening": Ours(screen=1),
     "random": plain(lambda seed: optuna.samplers.RandomSampler(seed=seed)),
     "optuna nsga2": plain(lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=20)),
     "optuna tpe": plain(lambda seed: optuna.samplers.TPESampler(seed=seed)),
-    "random + our rungs": Ours("random", learn=False, starts=False, prune=False),
-    "optuna nsga2 + our rungs": Ours("nsga2", population=20, learn=False, starts=False, prune=False),
-    "optuna tpe + our rungs": Ours("tpe", learn=False, starts=False, prune=False),
+    "random + our rungs": Ours("random", learn=False, starts=False, prune=False, screen=1),
+    "optuna nsga2 + our rungs": Ours(
+        "nsga2", population=20, learn=False, starts=False, prune=False, screen=1
+    ),
+    "optuna tpe + our rungs": Ours("tpe", learn=False, starts=False, prune=False, screen=1),
     "ray tune asha": ray_asha,
 }
 
-ROLES = {"bytes": "crossbreed's settings were chosen on it", "recall": "nothing was chosen on it"}
+ROLES = {
+    "bytes": "crossbreed's settings were chosen on it",
+    "recall": "nothing was chosen on it",
+    "recall-turned": "the same curves with costs turned over, so that what scores well here costs most",
+    "bytes-turned": "the same curves with costs turned over",
+}
 
 
 def measured(curves: Curves, search: Callable[[Account, int], None], repeats: int) -> dict[str, Any]:
@@ -80,7 +88,7 @@ def main() -> None:
             results[strategy] = one = measured(curves, STRATEGIES[strategy], arguments.repeats)
             low, high = one["interval"] or (float("nan"), float("nan"))
             print(
-                f"  {strategy:27} {one['mean']:7.2f} [{low:6.2f}, {high:6.2f}] whole runs' tokens; reached "
+                f"  {strategy:28} {one['mean']:7.2f} [{low:6.2f}, {high:6.2f}] whole runs' tokens; reached "
                 f"{one['reached']}/{arguments.repeats}; {one['begun']:.0f} begun, {one['finished']:.0f} finished",
                 flush=True,
             )

@@ -22,8 +22,10 @@ from crossbreed.core.host import Host
 from crossbreed.core.search.draws import Recorder
 from crossbreed.core.search.proposals import Past, Proposer
 from crossbreed.core.search.rungs import Standing, evidence, promotions
+from crossbreed.core.search.screening import Screen
 
 SETTING = Setting(256, 32, 32, (), (), (), Host.load(third_party=False))
+COST = "decode_flops_per_token"
 TRIES = 10
 """Proposals of a sampler that were known already before one is drawn evenly from the rest."""
 IDLE = 50
@@ -117,6 +119,7 @@ class Ours:
     """Our proposals and rungs: what the driver does with one worker.
 
     rungs:    checkpoints (indices) at the ends of rungs. learn: samplers see the scores of rungs, not of whole runs alone.
+    screen:   proposals compared by their costs for every second candidate, as in a study file.
     """
 
     sampler: str = "tpe"
@@ -126,6 +129,7 @@ class Ours:
     learn: bool = True
     starts: bool = True
     prune: bool = True
+    screen: int = 8
 
     def __call__(self, account: Account, seed: int) -> None:
         curves = account.curves
@@ -161,16 +165,37 @@ class Ours:
         account: Account,
         proposed: list[tuple[dict[str, Any], int | None]],
     ) -> tuple[dict[str, Any], int | None]:
-        """A proposal that was not made before: the sampler's, else an even draw from what is left."""
+        """A proposal that was not made before: the sampler's, or the screened one, else an even draw from what is left."""
         known = {json.dumps(draws, sort_keys=True) for draws, _ in proposed}
-        for attempt in range(TRIES):
-            draws = proposer.ask(history, attempt).draws
-            if json.dumps(draws, sort_keys=True) not in known:
-                return draws, account.curves.index(draws)
+        wanted = self.screen if len(history) % 2 else 1
+        found: dict[str, tuple[dict[str, Any], int | None]] = {}
+        for attempt in range(TRIES + wanted - 1):
+            by = "random" if wanted > 1 and attempt % 2 else self.sampler
+            draws = proposer.ask(history, attempt, by).draws
+            text = json.dumps(draws, sort_keys=True)
+            if text not in known:
+                found.setdefault(text, (draws, account.curves.index(draws)))
+            if len(found) == wanted:
+                break
+        if found:
+            screen = self._screen(account)
+            return max(found.values(), key=lambda one: self._room(account, screen, one[1]))
         rng = np.random.default_rng([proposer.seed, len(history)])
         left = [text for text in account.curves.draws if text not in known]
         draws = json.loads(left[int(rng.integers(len(left)))])
         return draws, account.curves.index(draws)
+
+    def _screen(self, account: Account) -> Screen:
+        names = ("score", COST)
+        return Screen(
+            dict(zip(names, WAYS, strict=True)),
+            dict(zip(names, account.curves.reference, strict=True)),
+            front=[account.values(row) for row in account.finished],
+            seen=[account.values(row, at) for row, at in account.reached.items()],
+        )
+
+    def _room(self, account: Account, screen: Screen, row: int | None) -> float:
+        return float("-inf") if row is None else screen.room({COST: float(account.curves.cost_N[row])})
 
     def _hopeless(self, account: Account, row: int) -> bool:
         """A finished configuration holds the task's bound and costs no more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from crossbreed.core.search.front import Direction, hypervolume, non_dominated
 HERE = Path(__file__).resolve().parent
 WAYS: tuple[Direction, Direction] = ("max", "min")
 """Score, then decode FLOPs per token at the table's context: known from the ledger before anything is trained."""
+TURNED = "-turned"
 PLAIN = json.dumps(
     {
         "channel": 3,
@@ -51,7 +52,11 @@ class Curves:
 
     @staticmethod
     def read(name: str) -> Curves:
-        """A table by name. Raises FileNotFoundError when it was not recorded."""
+        """A table by name; with "-turned" behind it, what was cheapest costs most and so on. Raises FileNotFoundError when it
+        was not recorded."""
+        if name.endswith(TURNED):
+            plain = Curves.read(name.removesuffix(TURNED))
+            return replace(plain, name=name, cost_N=plain.cost_N.max() + plain.cost_N.min() - plain.cost_N)
         stored = pq.read_table(HERE / f"{name}.parquet")
         said = json.loads(stored.schema.metadata[b"recorded"])
         frame = stored.to_pandas()

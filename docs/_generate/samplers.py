@@ -49,6 +49,14 @@ between sessions needs nothing converted. A sampler is told
 With rungs, few candidates are ever trained to the end. Until `search.population` of them are, a sampler learns from one rung's
 results instead: the highest that so many have reached, else the first.
 
+## Screening by costs
+
+What an architecture costs by the ledger is exact before anything is trained. Where an objective of the study is such a quantity,
+every second candidate is chosen from `search.screen` proposals (8; 1 turns it off), half of them the sampler's and half drawn at
+random: the one that would add most hypervolume to the front if it did as well as the best seen so far in everything that is not
+known yet. Proposals that are passed over are not stored and may come again; one whose part is broken is stored at once. The
+other candidates are the sampler's alone, so that costly ones have their turn. `grid` and `list` are not screened.
+
 ## No architecture twice
 
 Candidates are told apart by the hash of their canonical form, after matching. A proposal whose draws or architecture are in the

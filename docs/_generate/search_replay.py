@@ -59,7 +59,7 @@ Everybody trains one configuration at a time and repeats one for free, so no fig
 (population 20) and `tpe` are Optuna's, by themselves, trained to the end; with our rungs they are the same samplers under
 `train.rungs: [1/9, 1/3, 1]`, learning from whole runs. `ray tune asha` is Ray Tune's own scheduler class over random draws, on the
 sum of score and cost scaled by the table's ranges. `crossbreed` is our proposals (starting points, then TPE that learns from rungs
-until ten runs are whole) and promotions through the functions that the driver calls, without its database and workers. Two
+until ten runs are whole, every second candidate screened by its costs) and promotions through the functions that the driver calls, without its database and workers. Two
 things are simplified: what cannot beat a finished configuration at the task's bound is passed over, and after ten repeated
 proposals an even draw of what is left stands in for the driver's next seed.
 """

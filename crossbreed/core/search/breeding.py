@@ -20,6 +20,7 @@ from crossbreed.core.search.candidates import OWN, Candidate, Objectives
 from crossbreed.core.search.listing import LISTED, Listing, key
 from crossbreed.core.search.proposals import Past, Proposal, Proposer
 from crossbreed.core.search.rungs import Standing, evidence
+from crossbreed.core.search.screening import Screen
 from crossbreed.core.search.study_setting import StudySetting
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import CandidateRow, SeedRow, TrialRow
@@ -29,13 +30,29 @@ PROPOSED = ("start", "sampler")
 """Origins of candidates that came from the space, with draws that a sampler learns from."""
 
 
+@dataclass(frozen=True)
+class Made:
+    """A proposal that was matched to the budget (``match``), or why it could not be (``fault``)."""
+
+    proposal: Proposal
+    match: Match | None
+    fault: Exception | None
+
+    def room(self, screen: Screen) -> float:
+        """What a front may gain by it, by its costs; nothing where it is outside the budget."""
+        if self.match is None or not self.match.certificate.feasible:
+            return -math.inf
+        return screen.room({name: self.match.ledger.quantity(name) for name in screen.certain})
+
+
 @dataclass
 class Breeder:
     """Adds candidates to one study: the reference, starting points in order, then a sampler's.
 
     A proposal whose draws or matched architecture are in the study already is replaced by a fresh one, ``repeats`` times
-    at most; then that architecture gets its next seed instead, so that a small space ends in better intervals. A sampler
-    that enumerates passes over what is there already and proposes nothing after its end.
+    at most; then that architecture gets its next seed instead, so that a small space ends in better intervals. Where an
+    objective is known before training, several proposals are screened by it and one is kept (see Screen). A sampler that
+    enumerates passes over what is there already and proposes nothing after its end.
 
     exhausted: why there is nothing more to propose, once that is so.
     """
@@ -124,19 +141,44 @@ class Breeder:
         if self._listing is not None:
             self._add_listed(self._listing)
             return
-        history = self.history(candidates, objectives, standings)
-        tries = self.setting.file.search.repeats
+        screen = _screen(candidates, objectives, standings, self.setting.hypervolume_reference(objectives))
+        drawn, twin = self._drawn(rows, self.history(candidates, objectives, standings), screen)
+        if drawn:
+            self._keep(drawn[0] if len(drawn) == 1 else max(drawn, key=lambda made: made.room(screen)))
+        else:
+            self._repeat(None if twin is None else next(c for c in candidates if c.row.trial_id == twin.id))
+
+    def _drawn(
+        self, rows: Sequence[CandidateRow], history: Sequence[Past], screen: Screen
+    ) -> tuple[list[Made], TrialRow | None]:
+        """Fresh proposals to compare, and a candidate that was proposed again on the way."""
+        search = self.setting.file.search
+        # Every second candidate is the sampler's alone, so that a costly one has its turn however little room it leaves.
+        wanted = search.screen if screen.certain and len(history) % 2 else 1
+        found: list[Made] = []
         twin: TrialRow | None = None
-        for attempt in range(tries):
-            proposal = self.proposer.ask(history, attempt=self.repeated * tries + attempt)
+        for attempt in range(search.repeats + wanted - 1):
+            # Every second one is drawn at random: else a sampler that is sure of itself is compared with its own copies.
+            by = "random" if wanted > 1 and attempt % 2 else search.sampler
+            proposal = self.proposer.ask(history, self.repeated * search.repeats + attempt, by)
             if _key(proposal.draws) in self._draws:
                 twin = twin or self._trial_of(rows, proposal.draws)
                 continue
-            known = self._take(proposal)
-            if known is None:
-                return
-            twin = known
-        self._repeat(None if twin is None else next(c for c in candidates if c.row.trial_id == twin.id))
+            if any(proposal.draws == other.proposal.draws for other in found):
+                continue
+            made = self._made(proposal)
+            known = self._known(made)
+            if known is not None:
+                self._draws.add(_key(proposal.draws))
+                twin = known
+                continue
+            found.append(made)
+            if made.fault is not None:
+                # A broken part is the user's to know of, whatever else was drawn.
+                return [made], twin
+            if len(found) == wanted:
+                break
+        return found, twin
 
     def _next_start(self) -> Proposal | None:
         if self._starts is None:
@@ -176,20 +218,39 @@ class Breeder:
 
     def _take(self, proposal: Proposal) -> TrialRow | None:
         """Match and store a proposal; the trial that is the same architecture, if there is one, is returned instead."""
+        made = self._made(proposal)
+        known = self._known(made)
+        if known is None:
+            self._keep(made)
+        else:
+            self._draws.add(_key(proposal.draws))
+        return known
+
+    def _made(self, proposal: Proposal) -> Made:
         setting = self.setting
-        self._draws.add(_key(proposal.draws))
         try:
             architecture = setting.registry.canonical(proposal.architecture)
             legality.check(architecture, setting.registry)
-            matched = match(architecture, setting.budget, setting.registry, setting.cost_model)
+            return Made(
+                proposal, match(architecture, setting.budget, setting.registry, setting.cost_model), None
+            )
         # A plugin's config or cost() may raise anything; the candidate becomes a record and the search goes on.
         except Exception as error:
-            self._store_broken(proposal, error)
+            return Made(proposal, None, error)
+
+    def _known(self, made: Made) -> TrialRow | None:
+        if made.match is None:
             return None
-        known = self.repository.find_trial(self.study_id, genome.digest(matched.architecture))
-        if known is None:
-            self._store(matched.architecture, proposal.origin, proposal.draws, matched)
-        return known
+        return self.repository.find_trial(self.study_id, genome.digest(made.match.architecture))
+
+    def _keep(self, made: Made) -> None:
+        proposal = made.proposal
+        self._draws.add(_key(proposal.draws))
+        if made.match is not None:
+            self._store(made.match.architecture, proposal.origin, proposal.draws, made.match)
+        else:
+            assert made.fault is not None
+            self._store_broken(proposal, made.fault)
 
     def _store(
         self, architecture: Architecture, origin: str, draws: dict[str, Any], matched: Match
@@ -287,6 +348,18 @@ class Breeder:
         # A family is a label of plots; a space that cannot name one must not cost the candidate.
         except Exception as error:
             return f"(unnamed: {type(error).__name__})"
+
+
+def _screen(
+    candidates: Sequence[Candidate],
+    objectives: Objectives,
+    standings: Sequence[Standing],
+    reference: Mapping[str, float],
+) -> Screen:
+    """What the study knows for screening: its front, and all that anybody has reached, in rungs too."""
+    means = [[c.means[name] for name in objectives.names] for c in candidates]
+    front = [values for c, values in zip(candidates, means, strict=True) if c.on_front]
+    return Screen(objectives.directions, reference, front, [*means, *(s.values for s in standings)])
 
 
 def violation(certificate: Certificate) -> float:

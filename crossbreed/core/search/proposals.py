@@ -108,19 +108,21 @@ class Proposer:
         for architecture, draws in enumerate_draws(self.space, self.setting):
             yield Proposal(architecture, draws, "sampler")
 
-    def ask(self, history: Sequence[Past], attempt: int = 0) -> Proposal:
-        """A fresh proposal after ``history``; ``attempt`` tells apart repeated asks at the same history.
+    def ask(self, history: Sequence[Past], attempt: int = 0, sampler: str | None = None) -> Proposal:
+        """A fresh proposal after ``history``; ``attempt`` tells apart repeated asks at the same history, ``sampler`` may
+        name another one than the proposer's.
 
         Raises ValueError for a sampler that enumerates.
         """
+        name = sampler or self.sampler
         for past in history:
             self._learn_past(past)
         while True:
             seed = np.random.SeedSequence([self.seed, len(history), attempt])
-            if samplers.known(self.sampler).spreads:
+            if samplers.known(name).spreads:
                 study = self._sequence(len(history) + attempt)
             else:
-                study = self._study(history, int(seed.generate_state(1)[0]))
+                study = self._study(name, history, int(seed.generate_state(1)[0]))
             draw = _Sampled(study.ask(), self._domains, np.random.default_rng(seed))
             try:
                 architecture = self._propose(draw)
@@ -160,10 +162,10 @@ class Proposer:
             if self._domains[name] != known:
                 self._memories.clear()
 
-    def _study(self, history: Sequence[Past], seed: int) -> optuna.Study:
+    def _study(self, name: str, history: Sequence[Past], seed: int) -> optuna.Study:
         study = optuna.create_study(
             directions=["maximize" if d == "max" else "minimize" for d in self.directions],
-            sampler=samplers.build(self.sampler, seed, self.population),
+            sampler=samplers.build(name, seed, self.population),
         )
         worst = self._worst(history)
         generation_key = getattr(study.sampler, "_get_generation_key", lambda: "")()

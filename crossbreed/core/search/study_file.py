@@ -128,6 +128,8 @@ class SearchSection(Section):
     threads:    CPU threads of each worker, in training and while measuring.
     per_gpu:    most trials that train on one GPU at once, as far as its memory is predicted to hold them.
     repeats:    fresh proposals tried when one was seen before; then that architecture gets its next seed.
+    screen:     proposals compared for every second candidate where an objective is a quantity of the ledger, and so known before
+                training: kept is the one whose costs leave most room on the front. 1 compares none.
     deadline_s: seconds a rung, an evaluation or a profile may take before its worker is taken to hang and the run has failed;
                 default: ten minutes and twenty times what the study's jobs have shown to take.
     profile_after: trained runs that wait before all training stops for them to be timed alone.
@@ -150,6 +152,7 @@ class SearchSection(Section):
     threads: int = Field(default=1, ge=1)
     per_gpu: int = Field(default=1, ge=1)
     repeats: int = Field(default=10, ge=1)
+    screen: int = Field(default=8, ge=1)
     deadline_s: float | None = Field(default=None, gt=0)
     profile_after: int = Field(default=16, ge=1)
     ahead: int | None = Field(default=None, ge=1)
