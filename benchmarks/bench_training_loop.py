@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Host, Registry
@@ -75,7 +76,7 @@ def lab(model: LanguageModel, task: Task, recipe: Recipe, folder: Path) -> tuple
     trainer = Trainer(model, task, recipe, owner, lambda record: None)
     trainer.advance(recipe.tokens, lambda: False)
     trained = time.perf_counter()
-    trainer.save(folder / "rung-0.safetensors", 0)
+    trainer.save(Artefacts.at(folder), "rung-0.safetensors", 0)
     end = time.perf_counter()
     return end - begin, end - trained
 

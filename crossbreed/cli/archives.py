@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def export_study(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A name from `crossbreed study list`.")],
     place: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="FILE|DIR", help="The zip file to write, or a folder to write STUDY.zip into."
+            metavar="FILE|DIR|URL",
+            help="The zip file to write, or a folder (a URL that ends with /) to write STUDY.zip into.",
         ),
     ],
     files: Annotated[
@@ -33,26 +34,31 @@ def export_study(
     debug: Debug = False,
 ) -> None:
     """Write a study into one file: its rows, its plugin files, and with --files its checkpoints."""
+    from crossbreed.core.artefacts import Artefacts
     from crossbreed.storage import archive
     from crossbreed.storage.repository import Repository
 
     registry_of(plugin)
-    path = place / f"{name}.zip" if place.is_dir() else place
+    path = place
+    if place.endswith("/") or Path(place).is_dir():
+        path = f"{place.rstrip('/')}/{name}.zip"
     with Repository.open(db, read_only=True) as repository, _progress("Writing") as note:
         repository.open_study(name)
         contents = archive.write(repository.database, name, path, files=files, note=note)
+    folder, file = Artefacts.file(path)
+    bytes = folder.size(file)
     if json:
-        print_json("study_export", {**_data(contents), "file": str(path), "bytes": path.stat().st_size})
+        print_json("study_export", {**_data(contents), "file": path, "bytes": bytes})
         return
     data_console().print(
-        f"{path}: study {name}, {_words(contents)}, {size(path.stat().st_size)}.",
+        f"{path}: study {name}, {_words(contents)}, {size(bytes)}.",
         markup=False,
         soft_wrap=True,
     )
 
 
 def import_study(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `crossbreed study export` wrote.")],
+    file: Annotated[str, typer.Argument(metavar="FILE|URL", help="What `crossbreed study export` wrote.")],
     db: Db = DEFAULT_DB,
     plugin: Plugins = None,
     json: Json = False,

@@ -7,7 +7,7 @@ from typing import Any
 
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.lab import ceilings
-from crossbreed.storage.locations import artefact_folder
+from crossbreed.storage.locations import artefacts_of
 
 
 def device_of(db: str, name: str | None) -> dict[str, Any]:
@@ -15,13 +15,13 @@ def device_of(db: str, name: str | None) -> dict[str, Any]:
 
     Raises ConfigError when nothing is known, or when several devices are and none is named.
     """
-    file = ceilings.ceilings_file(artefact_folder(db))
-    known = ceilings.read(file) if file.exists() else {}
+    artefacts = artefacts_of(db)
+    known = ceilings.read(artefacts) if artefacts.exists(ceilings.FILE) else {}
     profiles = _profiles(db)
     names = sorted({*known, *(p["device"] for p in profiles)})
     if not names:
         raise ConfigError(
-            f"nothing is known of any device: {db!r} holds no profiles and {file} no ceilings; "
+            f"nothing is known of any device: {db!r} holds no profiles and {artefacts.shown(ceilings.FILE)} no ceilings; "
             "run `crossbreed doctor --measure`, or a search."
         )
     if name is None and len(names) > 1:

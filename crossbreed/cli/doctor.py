@@ -151,15 +151,16 @@ def _measured(db: str) -> Iterator[Check]:
     import torch
 
     from crossbreed.core.lab import ceilings, lease
-    from crossbreed.storage.locations import artefact_folder
+    from crossbreed.storage.locations import artefacts_of
 
-    file = ceilings.ceilings_file(artefact_folder(db))
+    artefacts = artefacts_of(db)
+    file = artefacts.shown(ceilings.FILE)
     names = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
     for name in names:
         device = torch.device(name)
         with lease.alone(device, "doctor --measure", waiting=lambda why: log_console().print(escape(why))):
             found = ceilings.measure_ceilings(device)
-        ceilings.store(file, found)
+        ceilings.store(artefacts, found)
         rates = ", ".join(
             f"{si(rate)}FLOP/s in {dtype}" for dtype, rate in found["matrix_flops_per_s"].items()
         )

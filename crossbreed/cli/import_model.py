@@ -77,11 +77,12 @@ def import_model(
 
 def _write(found: Imported, out: Path) -> str:
     """Both files; the checkpoint belongs to no task and no step. Returns its SHA-256."""
+    from crossbreed.core.artefacts import Artefacts
     from crossbreed.core.genome import to_yaml
     from crossbreed.core.lab import checkpoint
 
     header = checkpoint.Header(digest_of(found), recipe={}, task={}, seed=0, step=0, tokens=0, rung=0)
-    stored = checkpoint.write(out / WEIGHTS, found.model, None, header)
+    stored = checkpoint.write(Artefacts.at(out), WEIGHTS, found.model, None, header)
     (out / GENOME).write_text(to_yaml(found.architecture), encoding="utf-8")
     return stored.sha256
 

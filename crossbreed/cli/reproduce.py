@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,8 +24,11 @@ SHOWN = 10
 def reproduce(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run with a curve, as study/number/seed.")],
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The new run's folder; default: reproduced/study-number-seed."),
+        str | None,
+        typer.Option(
+            metavar="DIR|URL",
+            help="The new run's folder, or a store's; default: reproduced/study-number-seed.",
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option("--device", metavar="DEVICE", help="cpu or cuda; default: the record's.")
@@ -47,19 +49,20 @@ def reproduce(
     On a Ray cluster its nodes must see DIR under one path. Exit code 0: equal. 1: not equal. 2: it cannot be repeated here, as when its plugins are other ones. The database is only
     read.
     """
+    from crossbreed.core.artefacts import Artefacts
     from crossbreed.core.search import executors
     from crossbreed.core.search import reproduce as reproducing
     from crossbreed.core.search.executors.resources import Resources
     from crossbreed.storage.repository import Repository
 
     registry = registry_of(plugin)
-    folder = out or Path("reproduced") / run.replace("/", "-")
+    folder = out or f"reproduced/{run.replace('/', '-')}"
     with Repository.open(db, read_only=True) as repository:
         plan = reproducing.plan(
             repository,
             run,
             registry,
-            folder,
+            Artefacts.at(folder),
             device=device,
             threads=threads,
             elsewhere=ray_address is not None,
@@ -112,7 +115,7 @@ def _print(found: Reproduction, *, as_json: bool) -> None:
                 "metrics_different": [_data(d) for d in others],
                 "ended": {"stored": found.ended[0], "again": found.ended[1]},
                 "unlike": [{"what": u.what, "stored": u.stored, "here": u.here} for u in found.unlike],
-                "folder": str(found.folder),
+                "folder": found.folder,
             },
         )
         return

@@ -70,6 +70,10 @@ class DiskFull(CrossbreedError):
     """A checkpoint could not be written, tried again and again."""
 
 
+class ArtefactsLost(StorageError, OSError):
+    """The store of artefacts cannot be reached, or does not take or give what it should."""
+
+
 class DatabaseLost(StorageError):
     """The database does not answer any more, or not yet; what was to be done may be done again later."""
 

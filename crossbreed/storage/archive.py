@@ -10,6 +10,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,8 @@ from typing import Any
 from sqlalchemy import Select, Table, select
 from sqlalchemy.orm import Session
 
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.artefacts import Artefacts
+from crossbreed.core.errors import ConfigError, CrossbreedError
 from crossbreed.storage.database import Database
 from crossbreed.storage.runs import HELD
 from crossbreed.storage.schema import REVISION, Base
@@ -146,33 +148,44 @@ def fingerprint(session: Session, study_id: int) -> str:
 
 
 def write(
-    database: Database, name: str, path: Path, *, files: bool = False, note: Note = lambda name: None
+    database: Database,
+    name: str,
+    place: str | Path,
+    *,
+    files: bool = False,
+    note: Note = lambda name: None,
 ) -> Contents:
-    """Write the archive of a study; ``files`` takes checkpoints and other files of runs along.
+    """Write the archive of a study to a path or a URL; ``files`` takes checkpoints and other files of runs along.
 
     Raises ConfigError for an unknown study, a place that is taken or cannot be written, and a file that is missing or was
     changed.
     """
-    if path.exists():
-        raise ConfigError(f"{str(path)!r} exists already; name another file, or remove it.")
+    folder, file = Artefacts.file(place)
+    if folder.exists(file):
+        raise ConfigError(f"{str(place)!r} exists already; name another file, or remove it.")
     study = Base.metadata.tables[ROOT]
-    part = path.with_name(f"{path.name}.part")
+    artefacts = database.artefacts if files else None
     try:
-        with database.reading() as session, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        with (
+            folder.writing(file) as out,
+            database.reading() as session,
+            zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
             study_id = session.execute(select(study.c.id).where(study.c.name == name)).scalar_one()
-            contents = _write_all(
-                session, study_id, name, archive, database.artefacts if files else None, note
-            )
-        part.rename(path)
+            return _write_all(session, study_id, name, archive, artefacts, note)
+    except CrossbreedError:
+        raise
     except OSError as error:
-        raise ConfigError(f"archive {str(path)!r} cannot be written: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return contents
+        raise ConfigError(f"archive {str(place)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def _write_all(
-    session: Session, study_id: int, name: str, archive: zipfile.ZipFile, folder: Path | None, note: Note
+    session: Session,
+    study_id: int,
+    name: str,
+    archive: zipfile.ZipFile,
+    files: Artefacts | None,
+    note: Note,
 ) -> Contents:
     digest, counts = hashlib.sha256(), dict.fromkeys((t.name for t in tables()), 0)
     artefacts: list[Row] = []
@@ -195,31 +208,33 @@ def _write_all(
         # To be read by people; an import takes them from the rows.
         file = f"plugins/{row['sha256'][:12]}-{PurePosixPath(row['path']).name}"
         archive.writestr(_member(file), row["text"])
-    if folder is not None:
+    if files is not None:
         for row in artefacts:
             note(row["path"])
-            _write_file(archive, folder, row)
-    kept = len(artefacts) if folder is not None else 0
+            _write_file(archive, files, row)
+    kept = len(artefacts) if files is not None else 0
     contents = Contents(name, counts, kept, digest.hexdigest())
     manifest = {"schema": SCHEMA, "revision": REVISION, "study": name, "rows": counts, "files": kept}
     archive.writestr(_member(MANIFEST), json.dumps({**manifest, "sha256": contents.sha256}, indent=2))
     return contents
 
 
-def _write_file(archive: zipfile.ZipFile, folder: Path, row: Row) -> None:
-    source, digest = folder / row["path"], hashlib.sha256()
-    if not source.is_file():
-        raise ConfigError(f"file {str(source)!r} of the study is missing; export without files.")
-    with (
-        source.open("rb") as file,
-        archive.open(_member(f"artefacts/{row['path']}"), "w", force_zip64=True) as out,
-    ):
+def _write_file(archive: zipfile.ZipFile, artefacts: Artefacts, row: Row) -> None:
+    source, digest = artefacts.shown(row["path"]), hashlib.sha256()
+    with ExitStack() as held:
+        try:
+            path = held.enter_context(artefacts.local(row["path"]))
+        except FileNotFoundError:
+            raise ConfigError(f"file {source!r} of the study is missing; export without files.") from None
+        file = held.enter_context(path.open("rb"))
+        member = _member(f"artefacts/{row['path']}")
+        out = held.enter_context(archive.open(member, "w", force_zip64=True))
         while piece := file.read(PIECE):
             digest.update(piece)
             out.write(piece)
     if digest.hexdigest() != row["sha256"]:
         raise ConfigError(
-            f"file {str(source)!r} has SHA-256 {digest.hexdigest()[:12]}, but {row['sha256'][:12]} was stored; it was changed."
+            f"file {source!r} has SHA-256 {digest.hexdigest()[:12]}, but {row['sha256'][:12]} was stored; it was changed."
         )
 
 

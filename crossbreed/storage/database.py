@@ -27,9 +27,10 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import Session
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import DatabaseLost, StorageError
 from crossbreed.storage import plain
-from crossbreed.storage.locations import Mount, artefact_folder, network_filesystem, parse_url, redacted
+from crossbreed.storage.locations import Mount, artefacts_of, network_filesystem, parse_url, redacted
 from crossbreed.storage.schema import REVISION, VERSION_TABLE
 
 BUSY_SECONDS = 30
@@ -46,7 +47,7 @@ class Database:
 
     def __init__(self, url: URL, engine: Engine, read_only: bool) -> None:
         self.url, self.read_only = url, read_only
-        self.artefacts: Path = artefact_folder(url)
+        self.artefacts: Artefacts = artefacts_of(url)
         self.engine = engine
         self._writer = engine.execution_options(begin="IMMEDIATE")
         # One snapshot for a query of several statements: SQLite's read transactions are that already.

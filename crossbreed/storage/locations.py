@@ -1,4 +1,4 @@
-"""Where a database lies: URLs, the artefact folder beside it, and the file systems SQLite must not be on."""
+"""Where a database lies: URLs, the artefacts beside it, and the file systems SQLite must not be on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import StorageError
 
 ARTEFACTS = "CROSSBREED_ARTEFACTS"
@@ -72,19 +73,19 @@ def redacted(url: str | URL) -> str:
     return parsed.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
 
 
-def artefact_folder(url: str | URL) -> Path:
+def artefacts_of(url: str | URL) -> Artefacts:
     """``x.db`` keeps its artefacts in ``x-artefacts`` beside it; a server's are in ./crossbreed-artefacts.
 
-    The environment variable of ``ARTEFACTS`` names another folder: one that all hosts of a cluster see, say.
+    The environment variable of ``ARTEFACTS`` names another place: a folder or an fsspec URL that all hosts of a cluster see, say.
     """
     named = os.environ.get(ARTEFACTS)
     if named:
-        return Path(named).expanduser().absolute()
+        return Artefacts.at(named)
     parsed = url if isinstance(url, URL) else parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         file = Path(str(parsed.database))
-        return file.with_name(f"{file.stem}-artefacts")
-    return Path("crossbreed-artefacts").absolute()
+        return Artefacts.at(file.with_name(f"{file.stem}-artefacts"))
+    return Artefacts.at("crossbreed-artefacts")
 
 
 def mount_table(text: str | None = None) -> list[Mount]:

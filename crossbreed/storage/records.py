@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from crossbreed.core.artefacts import confined
 from crossbreed.core.errors import NotFinite, StorageError
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
@@ -216,12 +217,8 @@ class Records:
     def record_artefact(
         self, run_id: int, lease: str, *, kind: str, path: str, sha256: str, bytes: int
     ) -> bool:
-        """A file of the run, ``path`` relative to the artefact folder; the same path again replaces it."""
-        if path.startswith("/") or ".." in path.split("/"):
-            raise StorageError(
-                f"artefact path {path!r} breaks the rule: relative to the artefact folder, inside it."
-            )
-        row = {"run_id": run_id, "kind": kind, "path": path, "sha256": sha256, "bytes": bytes}
+        """A file of the run, ``path`` relative to the artefacts; the same path again replaces it. Raises ConfigError where it leads out."""
+        row = {"run_id": run_id, "kind": kind, "path": confined(path), "sha256": sha256, "bytes": bytes}
         with self.database.writing() as session:
             if _held(session, run_id, lease) is None:
                 return False

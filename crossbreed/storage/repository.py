@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.storage.changes import Following
 from crossbreed.storage.database import Database
 from crossbreed.storage.drivers import Drivers
@@ -27,8 +27,8 @@ class Repository(Studies, Drivers, Records, Following, Extremes, Health):
         return Repository(Database.open(url, read_only=read_only, create=create))
 
     @property
-    def artefacts(self) -> Path:
-        """The folder that artefact paths are relative to; made by whoever writes the first file."""
+    def artefacts(self) -> Artefacts:
+        """The place that artefact paths are relative to; a folder is made by whoever writes the first file."""
         return self.database.artefacts
 
     @contextlib.contextmanager

@@ -14,7 +14,8 @@ from sqlalchemy import JSON, Column, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.artefacts import Artefacts
+from crossbreed.core.errors import ConfigError, CrossbreedError
 from crossbreed.storage import archive
 from crossbreed.storage.archive import (
     MANIFEST,
@@ -39,19 +40,22 @@ LONGEST_LINE = 64 << 20
 """Bytes of one row; more is no row of ours, and would fill the memory."""
 
 
-def read(database: Database, path: Path, note: Note = lambda name: None) -> tuple[Contents, bool]:
-    """Store the study of an archive, with its files; returns what it holds, and whether it was there already.
+def read(database: Database, place: str | Path, note: Note = lambda name: None) -> tuple[Contents, bool]:
+    """Store the study of an archive at a path or a URL, with its files; returns what it holds, and whether it was there already.
 
     Raises ConfigError for a file that is no archive, is damaged, comes from another revision, or would clash with what is
     stored. Nothing of it is run.
     """
+    folder, name = Artefacts.file(place)
     try:
-        with zipfile.ZipFile(path) as opened:
-            return _Import(database, opened, str(path), note).run()
+        with folder.local(name) as path, zipfile.ZipFile(path) as opened:
+            return _Import(database, opened, str(place), note).run()
+    except CrossbreedError:
+        raise
     except FileNotFoundError:
-        raise ConfigError(f"archive {str(path)!r} does not exist.") from None
+        raise ConfigError(f"archive {str(place)!r} does not exist.") from None
     except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError) as error:
-        raise ConfigError(f"archive {str(path)!r} cannot be read: {error}.") from error
+        raise ConfigError(f"archive {str(place)!r} cannot be read: {error}.") from error
 
 
 class _Import:
@@ -59,7 +63,7 @@ class _Import:
         self.database, self.opened, self.where, self.note = database, opened, where, note
         self.manifest = self._manifest()
         self.name = str(self.manifest["study"])
-        self.created: list[Path] = []
+        self.created: list[str] = []
 
     def run(self) -> tuple[Contents, bool]:
         check_name(self.name)
@@ -85,8 +89,8 @@ class _Import:
         return contents, False
 
     def _undo(self) -> None:
-        for file in self.created:
-            file.unlink(missing_ok=True)
+        for name in self.created:
+            self.database.artefacts.delete(name)
 
     def _manifest(self) -> dict[str, Any]:
         try:
@@ -225,37 +229,27 @@ class _Import:
             self._place_file(member, row)
 
     def _place_file(self, member: str, row: Row) -> None:
-        folder = self.database.artefacts
-        target = folder / row["path"]
-        folder.mkdir(parents=True, exist_ok=True)
-        if not target.parent.resolve().is_relative_to(folder.resolve()):
-            raise ConfigError(
-                f"{str(target.parent)!r} leads out of the artefact folder; nothing is written there."
-            )
-        if target.exists():
-            with target.open("rb") as file:
+        artefacts, name = self.database.artefacts, str(row["path"])
+        if artefacts.exists(name):
+            with artefacts.local(name) as path, path.open("rb") as file:
                 same = hashlib.file_digest(file, "sha256").hexdigest() == row["sha256"]
             if not same:
                 raise ConfigError(
-                    f"file {str(target)!r} exists already and is another one than in {self.where!r}."
+                    f"file {artefacts.shown(name)!r} exists already and is another one than in {self.where!r}."
                 )
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f"{target.name}.part")
-        self.created.append(part)
         digest, size = hashlib.sha256(), 0
-        with self.opened.open(member) as source, part.open("wb") as out:
+        with self.opened.open(member) as source, artefacts.writing(name) as out:
             # No more than was said: a small archive may unpack to more than a disk holds.
             while size <= row["bytes"] and (piece := source.read(PIECE)):
                 digest.update(piece)
                 size += len(piece)
                 out.write(piece)
-        if size != row["bytes"] or digest.hexdigest() != row["sha256"]:
-            raise ConfigError(
-                f"archive {self.where!r} is damaged: file {row['path']!r} is not the one it was written with."
-            )
-        part.rename(target)
-        self.created[-1] = target
+            if size != row["bytes"] or digest.hexdigest() != row["sha256"]:
+                raise ConfigError(
+                    f"archive {self.where!r} is damaged: file {name!r} is not the one it was written with."
+                )
+        self.created.append(name)
 
 
 _KINDS = {

@@ -7,7 +7,7 @@ import yaml
 
 from crossbreed.cli.output import si
 from crossbreed.core.lab import ceilings
-from crossbreed.storage.locations import artefact_folder
+from crossbreed.storage.locations import artefacts_of
 from tests.cli.conftest import Cli
 from tests.support.genomes import GENOMES
 
@@ -91,12 +91,12 @@ def test_the_roofline_needs_a_measured_device_and_says_so(cli: Cli, genome: Path
     result = cli("cost", genome, "--model", "roofline", "--db", db)
     assert result.code == 2
     assert "crossbreed doctor --measure" in result.err
-    ceilings.store(ceilings.ceilings_file(artefact_folder(str(db))), DEVICE)
+    ceilings.store(artefacts_of(str(db)), DEVICE)
     shown = cli("cost", genome, "--model", "roofline", "--db", db)
     assert "roofline on toy: decode" in shown.out
     assert phases(shown.out).count("decode") == 2  # FLOPs and seconds
     assert "s/token" in shown.out
-    ceilings.store(ceilings.ceilings_file(artefact_folder(str(db))), {**DEVICE, "name": "other"})
+    ceilings.store(artefacts_of(str(db)), {**DEVICE, "name": "other"})
     result = cli("cost", genome, "--model", "roofline", "--db", db)
     assert result.code == 2
     assert "choose one with --device: other, toy" in result.err
@@ -112,7 +112,7 @@ def test_doctor_measures_and_keeps_the_ceilings(
     assert any(
         check["name"].endswith("ceilings") and "FLOP/s in float32" in check["detail"] for check in checks
     )
-    assert len(ceilings.read(ceilings.ceilings_file(artefact_folder(str(db))))) >= 1
+    assert len(ceilings.read(artefacts_of(str(db)))) >= 1
 
 
 @pytest.mark.parametrize(

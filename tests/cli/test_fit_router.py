@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from crossbreed.cli import run
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.genome import from_yaml
 from crossbreed.core.host import Host
 from crossbreed.core.lab import checkpoint
@@ -91,7 +92,7 @@ def hashes(db: Path) -> dict[str, str]:
 
 def artefacts(db: Path) -> Path:
     with Repository.open(str(db), read_only=True) as repository:
-        return repository.artefacts
+        return repository.artefacts.path
 
 
 def test_it_reports_each_block_and_keeps_a_model_that_show_and_front_find(
@@ -116,9 +117,9 @@ def test_it_reports_each_block_and_keeps_a_model_that_show_and_front_find(
     architecture = from_yaml((path.parent / "genome.yaml").read_text())
     registry = Host.load()
     model = LanguageModel(registry.canonical(architecture), registry)
-    header = checkpoint.read_header(path)
+    header = checkpoint.read_header(Artefacts.at(path.parent), path.name)
     assert header.architecture == found["genome"]
-    checkpoint.read(path, model, None, header)
+    checkpoint.read(Artefacts.at(path.parent), path.name, model, None, header)
     assert all(torch.isfinite(p).all() for p in model.parameters())
     shown = cli("show", found["genome"][:12], "--db", trained, "--json").json("show")
     assert shown["hash"] == found["genome"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.host import Host
 from crossbreed.core.lab import checkpoint
 from crossbreed.core.model.language_model import LanguageModel
@@ -24,9 +25,9 @@ def test_what_is_imported_shows_and_loads_here(cli: Cli, tmp_path: Path) -> None
     assert shown["hash"] == found["hash"]
     assert shown["ledger"]["parameters"] == found["parameters"]
     registry = Host.load()
-    header = checkpoint.read_header(out / "model.safetensors")
+    header = checkpoint.read_header(Artefacts.at(out), "model.safetensors")
     model = LanguageModel(registry.canonical(_genome(out)), registry)
-    checkpoint.read(out / "model.safetensors", model, None, header)
+    checkpoint.read(Artefacts.at(out), "model.safetensors", model, None, header)
     assert header.architecture == found["hash"]
     assert torch.equal(model.embedding.weight, weights["embed.weight"])
     again = cli("import-model", source, out, "--set", f"n_heads={HEADS}")

@@ -36,7 +36,7 @@ def test_a_run_of_several_rungs_is_reproduced_bit_for_bit(cli: Cli, tmp_path: Pa
     assert Path("crossbreed.db").read_bytes() == before
     taken = cli("reproduce", "tiny/0/0")
     assert taken.code == 2
-    assert "folder 'reproduced/tiny-0-0' exists already" in taken.err
+    assert "reproduced/tiny-0-0' exists already" in taken.err
 
     # Another number in the record is named with its step and its distance; the score with its own.
     tamper("UPDATE curve_point SET loss_nats = loss_nats + 0.25 WHERE step >= 4")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError
 from crossbreed.storage import Repository, archive, unarchive
 from crossbreed.storage.archive import tables
@@ -40,7 +41,7 @@ def fill(repository: Repository, name: str = "first") -> None:
         repository.record_curve(run.id, lease, [*curve(1, 6), *curve(6, 7, float("nan"))])
         path = f"{name}/{number}/0/rung-0.ckpt"
         sha256 = hashlib.sha256(CHECKPOINT).hexdigest()
-        file = repository.artefacts / path
+        file = repository.artefacts.path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(CHECKPOINT)
         repository.record_rung(
@@ -93,7 +94,7 @@ def test_there_and_back_is_the_same_file_whatever_the_database(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(repository.database, "artefacts", tmp_path / "there" / "files")
+    monkeypatch.setattr(repository.database, "artefacts", Artefacts.at(tmp_path / "there" / "files"))
     filler = repository.create_study("filler", {})
     add_trial(repository, filler.id, "shared")
     _, known = unarchive.read(repository.database, exported)
@@ -112,14 +113,14 @@ def test_there_and_back_is_the_same_file_whatever_the_database(
         detail = third.trial_detail(study.id, 1)
         own = detail.runs[0].points["own"]
         assert own.evaluations[0].score == 0.1 + 0.2
-        assert (third.artefacts / "first/1/0/rung-0.ckpt").read_bytes() == CHECKPOINT
+        assert (third.artefacts.path / "first/1/0/rung-0.ckpt").read_bytes() == CHECKPOINT
         assert third.run_by_key("first/2/0").state == "queued"
 
 
 def test_an_import_works_on_in_the_new_database(
     exported: Path, repository: Repository, tmp_path: Path
 ) -> None:
-    repository.database.artefacts = tmp_path / "files"
+    repository.database.artefacts = Artefacts.at(tmp_path / "files")
     unarchive.read(repository.database, exported)
     study = repository.open_study("first")
     trial = add_trial(repository, study.id, "fresh")
@@ -153,7 +154,7 @@ def test_a_changed_or_missing_file_stops_the_export_and_leaves_nothing(
     sqlite_repository: Repository, tmp_path: Path
 ) -> None:
     fill(sqlite_repository)
-    file = sqlite_repository.artefacts / "first/0/0/rung-0.ckpt"
+    file = sqlite_repository.artefacts.path / "first/0/0/rung-0.ckpt"
     file.write_bytes(b"other")
     with pytest.raises(ConfigError, match="it was changed"):
         archive.write(sqlite_repository.database, "first", tmp_path / "x.zip", files=True)
@@ -245,7 +246,7 @@ def test_what_is_not_ours_is_refused_and_leaves_nothing(
         with there.database.reading() as session:
             architectures = Base.metadata.tables["architecture"]
             assert session.execute(select(architectures)).all() == []
-        files = there.artefacts
+        files = there.artefacts.path
     assert not [f for f in files.rglob("*") if f.is_file()] if files.exists() else True
 
 
@@ -279,8 +280,8 @@ def test_a_link_out_of_the_artefact_folder_is_not_followed(
     outside = tmp_path / "outside"
     outside.mkdir()
     with elsewhere(migrated_file, tmp_path) as there:
-        there.artefacts.mkdir(parents=True)
-        (there.artefacts / "first").symlink_to(outside)
+        there.artefacts.path.mkdir(parents=True)
+        (there.artefacts.path / "first").symlink_to(outside)
         with pytest.raises(ConfigError, match="leads out of the artefact folder"):
             unarchive.read(there.database, exported)
     assert not list(outside.iterdir())
@@ -290,13 +291,13 @@ def test_a_file_that_is_another_one_is_not_replaced(
     exported: Path, migrated_file: Path, tmp_path: Path
 ) -> None:
     with elsewhere(migrated_file, tmp_path) as there:
-        file = there.artefacts / "first/1/0/rung-0.ckpt"
+        file = there.artefacts.path / "first/1/0/rung-0.ckpt"
         file.parent.mkdir(parents=True)
         file.write_bytes(b"mine")
         with pytest.raises(ConfigError, match="exists already and is another one"):
             unarchive.read(there.database, exported)
         assert file.read_bytes() == b"mine"
-        assert not (there.artefacts / "first/0/0/rung-0.ckpt").exists()
+        assert not (there.artefacts.path / "first/0/0/rung-0.ckpt").exists()
 
 
 def test_an_architecture_that_is_stored_otherwise_is_refused(

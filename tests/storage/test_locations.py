@@ -5,7 +5,7 @@ import pytest
 from crossbreed.core.errors import StorageError
 from crossbreed.storage.locations import (
     Mount,
-    artefact_folder,
+    artefacts_of,
     mount_table,
     network_filesystem,
     parse_url,
@@ -56,7 +56,7 @@ def test_other_databases_and_sqlite_without_a_file_are_refused(url: str) -> None
 
 
 def test_artefacts_lie_beside_the_file() -> None:
-    assert artefact_folder("sqlite:////data/lab/crossbreed.db") == Path("/data/lab/crossbreed-artefacts")
+    assert artefacts_of("sqlite:////data/lab/crossbreed.db").place == "/data/lab/crossbreed-artefacts"
 
 
 TABLE = """\

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from crossbreed.core.errors import NotFinite, StorageError
+from crossbreed.core.errors import ConfigError, NotFinite, StorageError
 from crossbreed.storage import Repository
 from tests.storage.material import add_run, curve, digest, running, speed
 
@@ -172,7 +172,7 @@ def test_profile_and_evaluation_meet_at_one_operating_point(repository: Reposito
 def test_an_artefact_stays_inside_its_folder(sqlite_repository: Repository, path: str) -> None:
     run = add_run(sqlite_repository)
     lease = running(sqlite_repository, run)
-    with pytest.raises(StorageError, match="relative to the artefact folder"):
+    with pytest.raises(ConfigError, match="relative to its place and inside it"):
         sqlite_repository.record_artefact(run.id, lease, kind="log", path=path, sha256=digest(""), bytes=0)
 
 

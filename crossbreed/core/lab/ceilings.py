@@ -1,4 +1,4 @@
-"""A device's ceilings: how fast it multiplies, copies and launches. Measured once, kept in a file beside the database.
+"""A device's ceilings: how fast it multiplies, copies and launches. Measured once, kept in a file among a database's artefacts.
 
 The file maps device names to ceilings, so that one file serves several machines.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.artefacts import Artefacts
+from crossbreed.core.errors import ConfigError, CrossbreedError
 from crossbreed.core.lab.environment import device_name
 from crossbreed.core.lab.neighbours import Watch
 from crossbreed.core.lab.profile import measure
@@ -23,6 +23,7 @@ COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
 LAUNCHES = 200
 """Operations too small to take time of their own, timed together."""
 DTYPES = {"cuda": ("float32", "bfloat16", "float16"), "cpu": ("float32", "bfloat16", "float64")}
+FILE = "devices.json"
 FIELDS = ("matrix_flops_per_s", "copy_bytes_per_s", "launch_s")
 
 
@@ -67,23 +68,20 @@ def measure_ceilings(device: torch.device) -> dict[str, Any]:
     }
 
 
-def ceilings_file(folder: Path) -> Path:
-    """Where the ceilings of a database's devices are kept: ``devices.json`` in its artefact folder."""
-    return folder / "devices.json"
-
-
-def store(file: Path, ceilings: dict[str, Any]) -> None:
-    """Add one device's ceilings to a file, replacing its earlier ones."""
-    known = read(file) if file.exists() else {}
+def store(artefacts: Artefacts, ceilings: dict[str, Any]) -> None:
+    """Add one device's ceilings to those that are kept, replacing its earlier ones."""
+    known = read(artefacts) if artefacts.exists(FILE) else {}
     known[str(ceilings["name"])] = {name: ceilings[name] for name in FIELDS}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    artefacts.write(FILE, (json.dumps(known, indent=2, sort_keys=True) + "\n").encode())
 
 
-def read(file: Path) -> dict[str, dict[str, Any]]:
-    """Ceilings by device name. Raises ConfigError for a file that is missing or does not hold ceilings."""
+def read(artefacts: Artefacts) -> dict[str, dict[str, Any]]:
+    """Ceilings by device name. Raises ConfigError where none were kept, or the file does not hold ceilings."""
+    file = artefacts.shown(FILE)
     try:
-        known = json.loads(file.read_text())
+        known = json.loads(artefacts.read(FILE))
+    except CrossbreedError:
+        raise
     except FileNotFoundError:
         raise ConfigError(
             f"no device was measured yet ({file} is missing); run `crossbreed doctor --measure`."

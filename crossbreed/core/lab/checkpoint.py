@@ -1,30 +1,26 @@
 """Checkpoints: one safetensors file holding weights, buffers and optimiser state, with what it belongs to in its header.
 
-A file is complete or absent: it is written beside its place, flushed to the disk and renamed. No generator state is
-kept, because batches and router draws are functions of (seed, step).
+No generator state is kept, because batches and router draws are functions of (seed, step).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.artefacts import Artefacts
+from crossbreed.core.errors import ConfigError, CrossbreedError
 
 FORMAT = 1
 SUFFIX = ".safetensors"
 HEADER = "crossbreed"
-DRAFT = "."
-"""What the name of a file begins with that is still to be renamed."""
 
 
 @dataclass(frozen=True)
@@ -50,93 +46,122 @@ class Header:
 
 @dataclass(frozen=True)
 class Stored:
-    """A checkpoint on disk."""
+    """A checkpoint in its place."""
 
-    path: Path
+    name: str
     header: Header
     sha256: str
     bytes: int
 
 
-def write(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None, header: Header) -> Stored:
-    """Write a checkpoint atomically; without an optimiser it is one to use, not to train on from."""
+class Torn(ConfigError):
+    """A file that ends before a checkpoint would."""
+
+
+def write(
+    folder: Artefacts, name: str, model: nn.Module, optimiser: torch.optim.Optimizer | None, header: Header
+) -> Stored:
+    """Write a checkpoint, all of it or nothing; without an optimiser it is one to use, not to train on from."""
     held = _model_tensors(model)
     if optimiser is not None:
         held |= _optimiser_tensors(model, optimiser)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in held.items()}
+    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in held.items()}
     data = save(tensors, metadata={HEADER: json.dumps(asdict(header), sort_keys=True)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The process id keeps two holders of one run apart; each renames a complete file.
-    draft = path.with_name(f"{DRAFT}{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-    return Stored(path, header, hashlib.sha256(data).hexdigest(), len(data))
+    folder.write(name, data)
+    return Stored(name, header, hashlib.sha256(data).hexdigest(), len(data))
 
 
-def drop_drafts(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote have left behind. For the one holder of a run."""
-    for draft in folder.glob(f"{DRAFT}*{SUFFIX}.*"):
-        draft.unlink(missing_ok=True)
+def headers(folder: Artefacts) -> dict[str, Header]:
+    """The checkpoints in a run's folder by name. For the one holder of the run: what killed writers left half-written is removed.
+
+    Raises ConfigError for a file that is no checkpoint.
+    """
+    folder.drop_drafts()
+    found = {}
+    for name in folder.names():
+        if name.endswith(SUFFIX):
+            try:
+                found[name] = read_header(folder, name)
+            except Torn:
+                if folder.whole:
+                    raise
+                folder.delete(name)
+    return found
 
 
-def describe(path: Path) -> Stored:
-    """What is on disk. Raises ConfigError when it is no checkpoint."""
-    header = read_header(path)
-    with path.open("rb") as file:
+def describe(folder: Artefacts, name: str) -> Stored:
+    """What is there. Raises ConfigError when it is no checkpoint."""
+    header = read_header(folder, name)
+    with folder.local(name) as path, path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Stored(path, header, sha256, path.stat().st_size)
+        return Stored(name, header, sha256, path.stat().st_size)
 
 
-def read_header(path: Path) -> Header:
-    """The header alone. Raises ConfigError when the file is no checkpoint of this format."""
+def read_header(folder: Artefacts, name: str) -> Header:
+    """The header alone, without the tensors. Raises ConfigError when the file is no checkpoint of this format, Torn when it ends
+    too early.
+
+    safetensors: 8 bytes hold the length of the index, little-endian; the index, JSON, says how long the whole file is.
+    """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        fields = json.loads(metadata[HEADER])
-    except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise ConfigError(
-            f"checkpoint {str(path)!r} cannot be read ({type(error).__name__}: {error}); it must be a complete crossbreed checkpoint"
-        ) from error
+        size, length = folder.size(name), int.from_bytes(folder.read(name, 0, 8), "little")
+        if size < 8 + length:
+            raise _unreadable(folder, name, f"it has {size} bytes and an index of {length}", Torn)
+        index = json.loads(folder.read(name, 8, 8 + length))
+        fields = json.loads(index.pop("__metadata__")[HEADER])
+        whole = 8 + length + max((entry["data_offsets"][1] for entry in index.values()), default=0)
+    except (OSError, LookupError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, CrossbreedError):
+            raise
+        raise _unreadable(folder, name, f"{type(error).__name__}: {error}") from error
+    if size != whole:
+        raise _unreadable(
+            folder, name, f"it has {size} bytes of {whole}", Torn if size < whole else ConfigError
+        )
     if fields.get("format") != FORMAT:
         raise ConfigError(
-            f"checkpoint {str(path)!r} has format {fields.get('format')!r}; this version reads format {FORMAT}"
+            f"checkpoint {folder.shown(name)!r} has format {fields.get('format')!r}; this version reads format {FORMAT}"
         )
     return Header(**fields)
 
 
-def read(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None, expected: Header) -> Header:
+def _unreadable(folder: Artefacts, name: str, why: str, kind: type[ConfigError] = ConfigError) -> ConfigError:
+    where = folder.shown(name)
+    return kind(f"checkpoint {where!r} cannot be read ({why}); it must be a complete crossbreed checkpoint")
+
+
+def read(
+    folder: Artefacts,
+    name: str,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer | None,
+    expected: Header,
+) -> Header:
     """Load a checkpoint into a model (and its optimiser) in place, after checking that it is the same run's.
 
     ``expected`` says whose checkpoint it must be; its step and what follows are ignored. Raises ConfigError otherwise.
     """
-    header = read_header(path)
-    check_owner(path, header, expected)
-    with safe_open(path, framework="pt") as file:
-        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    header, where = read_header(folder, name), folder.shown(name)
+    check_owner(where, header, expected)
+    with folder.local(name) as path, safe_open(path, framework="pt") as file:
+        stored = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
     own = _model_tensors(model)
     missing = sorted(own.keys() - stored.keys())
     if missing:
-        raise ConfigError(f"checkpoint {str(path)!r} lacks tensor {missing[0]!r} of the model")
+        raise ConfigError(f"checkpoint {where!r} lacks tensor {missing[0]!r} of the model")
     with torch.no_grad():
-        for name, tensor in own.items():
-            if stored[name].shape != tensor.shape:
+        for key, tensor in own.items():
+            if stored[key].shape != tensor.shape:
                 raise ConfigError(
-                    f"checkpoint {str(path)!r} holds {name!r} with shape {tuple(stored[name].shape)}; the model has {tuple(tensor.shape)}"
+                    f"checkpoint {where!r} holds {key!r} with shape {tuple(stored[key].shape)}; the model has {tuple(tensor.shape)}"
                 )
-            tensor.copy_(stored[name])
+            tensor.copy_(stored[key])
     if optimiser is not None:
         _restore_optimiser(model, optimiser, stored)
     return header
 
 
-def check_owner(path: Path, header: Header, expected: Header) -> None:
+def check_owner(where: str, header: Header, expected: Header) -> None:
     """Raise ConfigError, naming the difference, unless both headers are of one architecture, task, recipe and seed."""
     for what in ("architecture", "task", "recipe", "seed"):
         found, wanted = getattr(header, what), getattr(expected, what)
@@ -148,7 +173,7 @@ def check_owner(path: Path, header: Header, expected: Header) -> None:
                     {k: wanted.get(k) for k in keys},
                 )
             raise ConfigError(
-                f"checkpoint {str(path)!r} belongs to {what} {found!r}, but this run has {wanted!r}; training cannot go on from it"
+                f"checkpoint {where!r} belongs to {what} {found!r}, but this run has {wanted!r}; training cannot go on from it"
             )
 
 
@@ -180,12 +205,3 @@ def _restore_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, store
             key, _, name = rest.partition("/")
             parameter = parameters[name]
             optimiser.state[parameter][key] = value.to(parameter.device)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

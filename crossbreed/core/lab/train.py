@@ -11,11 +11,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.contracts.task import Batch, Task
 from crossbreed.core.errors import Diverged
 from crossbreed.core.lab import checkpoint
@@ -92,7 +92,9 @@ class Trainer:
             # Whatever ended the loop, the points before it are sent.
             self.flush()
 
-    def save(self, path: Path, rung: int, metrics: dict[str, float] | None = None) -> Stored:
+    def save(
+        self, folder: Artefacts, name: str, rung: int, metrics: dict[str, float] | None = None
+    ) -> Stored:
         """Write a checkpoint of this step. Raises Diverged rather than keep weights that are not finite."""
         self._read_unread()
         header = replace(
@@ -103,11 +105,11 @@ class Trainer:
             pending=self._pending,
             metrics=metrics or {},
         )
-        return checkpoint.write(path, self.model, self.optimiser, header)
+        return checkpoint.write(folder, name, self.model, self.optimiser, header)
 
-    def load(self, path: Path) -> Header:
+    def load(self, folder: Artefacts, name: str) -> Header:
         """Go on from a checkpoint of this run. Raises ConfigError when it is another run's."""
-        header = checkpoint.read(path, self.model, self.optimiser, self.owner)
+        header = checkpoint.read(folder, name, self.model, self.optimiser, self.owner)
         self.step, self._pending = header.step, list(header.pending)
         return header
 

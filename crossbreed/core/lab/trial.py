@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,12 +18,21 @@ from crossbreed.core.budget.matcher import certify
 from crossbreed.core.contracts.cost import CostModel
 from crossbreed.core.contracts.parts import Kind
 from crossbreed.core.contracts.task import Task
-from crossbreed.core.errors import ConfigError, CrossbreedError, DiskFull, Diverged, NotFinite, OutOfMemory
+from crossbreed.core.errors import (
+    ArtefactsLost,
+    ConfigError,
+    CrossbreedError,
+    DiskFull,
+    Diverged,
+    NotFinite,
+    OutOfMemory,
+)
 from crossbreed.core.host import Host
 from crossbreed.core.lab import analytics, checkpoint, fresh, lease, memory
 from crossbreed.core.lab.environment import describe, pick_device
 from crossbreed.core.lab.evaluate import Evaluation, evaluate
 from crossbreed.core.lab.job import Job
+from crossbreed.core.lab.kept import Kept, name_of
 from crossbreed.core.lab.operating_points import FORCED, OWN, OperatingPoint
 from crossbreed.core.lab.probe import probe
 from crossbreed.core.lab.profile import profile
@@ -38,7 +44,6 @@ from crossbreed.core.lab.records import (
     Profiled,
     Rates,
     Record,
-    RungDone,
     Started,
     State,
     Waiting,
@@ -54,11 +59,6 @@ __all__ = ["Job", "run"]
 Emit = Callable[[Record], None]
 Stop = Callable[[], bool]
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""How the system says that nothing more fits: on the disk, in the user's share of it, or in one file."""
-DISK_WAITS_S = (1.0, 5.0)
-"""Pauses before a checkpoint that did not fit is written once more."""
-STOPPED = f"stopped{checkpoint.SUFFIX}"
 ALLOCATOR_SENTENCE = "can't allocate memory"
 """How torch words a failed allocation on the host, which it raises as a plain RuntimeError."""
 
@@ -108,6 +108,8 @@ def _finish(job: Job, emit: Emit, stop: Stop) -> Finished:
         return Finished("failed", f"non_finite: {error}", traceback.format_exc())
     except DiskFull as error:
         return Finished("failed", f"disk: {error}", traceback.format_exc())
+    except ArtefactsLost as error:
+        return Finished("failed", f"unreachable: {error}", traceback.format_exc())
     except CrossbreedError as error:
         return Finished("failed", str(error), traceback.format_exc())
     except Exception as error:
@@ -142,7 +144,7 @@ class _Trial:
 
     def __init__(self, job: Job, emit: Emit, stop: Stop) -> None:
         self.job, self.emit, self.stop = job, emit, stop
-        self.folder = Path(job.artefacts)
+        self.kept = Kept(job.artefacts)
         self.registry = registry = Host.load(job.plugins, trust=job.trust)
         self.architecture = registry.canonical(
             genome.parse(genome.Architecture, job.architecture, "architecture")
@@ -165,7 +167,7 @@ class _Trial:
             self.architecture, registry, self.device, backend=job.backend, dtype=self.recipe.dtype
         )
         # Before this process takes memory of the device, and before time goes into a candidate that does not fit.
-        begins = "train" in job.phases and not list(self.folder.glob(f"*{checkpoint.SUFFIX}"))
+        begins = "train" in job.phases and not self.kept.begun()
         measured = job.memory and begins and self.device.type == "cuda"
         self.peak = memory.measured(job, stop) if measured else None
         self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
@@ -187,7 +189,7 @@ class _Trial:
         self.off_budget = ""
 
     def run(self) -> Finished:
-        self._resume()
+        self.kept.resume(self.trainer, self._reach())
         environment = describe(self.device, self.model)
         environment["probes"] = [asdict(found) for found in self.probes]
         environment["plugins"] = self.registry.identities(self.architecture)
@@ -225,18 +227,6 @@ class _Trial:
         shape = Shape(tokens=self.task.length) if self.budget is None else self.budget.shape.as_shape()
         return self.cost_model.estimate(architecture or self.architecture, shape, rates=rates)
 
-    def _rung_path(self, rung: int) -> Path:
-        return self.folder / f"rung-{rung}{checkpoint.SUFFIX}"
-
-    def _resume(self) -> None:
-        """Go on from the furthest checkpoint in this run's folder, if there is one."""
-        checkpoint.drop_drafts(self.folder)
-        paths = sorted(self.folder.glob(f"*{checkpoint.SUFFIX}")) if self.folder.is_dir() else []
-        headers = {path: checkpoint.read_header(path) for path in paths}
-        within = {p: h for p, h in headers.items() if h.tokens <= self._reach()}
-        if within:
-            self.trainer.load(max(within, key=lambda path: within[path].step))
-
     def _reach(self) -> int:
         """Tokens at the end of this job's last rung, whole steps counted."""
         steps = self.recipe.steps(self.rungs[-1], self.task.length)
@@ -248,55 +238,25 @@ class _Trial:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.device)
         for rung, tokens in enumerate(self.rungs):
-            path = self._rung_path(rung)
             target = self.recipe.steps(tokens, self.task.length)
-            if path.exists() and target <= self.trainer.step:
-                # Reported again: the record may have been lost with the process that wrote the file.
-                self.emit(self._rung_done(rung, checkpoint.describe(path)))
+            if target <= self.trainer.step and self.kept.has(rung):
+                self.emit(self.kept.again(rung))
                 continue
             if self.trainer.step > target:
                 raise ConfigError(
-                    f"checkpoint {path.name!r} of run {self.job.key} is missing, though training is at step {self.trainer.step} already"
+                    f"checkpoint {name_of(rung)!r} of run {self.job.key} is missing, though training is at step {self.trainer.step} already"
                 )
             if not self.trainer.advance(tokens, self.stop):
-                self._save_stopped(rung)
+                self._keep_stopped(rung)
                 raise self._preempted()
             metrics = self._evaluated().metrics | self._peak_memory()
-            stored = self._save(path, rung, metrics)
-            (self.folder / STOPPED).unlink(missing_ok=True)
-            self.emit(self._rung_done(rung, stored))
+            self.emit(self.kept.keep(self.trainer, rung, metrics))
 
-    def _save(self, path: Path, rung: int, metrics: dict[str, float] | None = None) -> checkpoint.Stored:
-        """Write a checkpoint, and try again while the disk is full. Raises DiskFull; nothing of the file is left then."""
-        for wait in (*DISK_WAITS_S, None):
-            try:
-                return self.trainer.save(path, rung, metrics)
-            except OSError as error:
-                if error.errno not in FULL:
-                    raise
-                if wait is None:
-                    raise DiskFull(
-                        f"checkpoint {str(path)!r} could not be written ({error.strerror}), nor {len(DISK_WAITS_S)} times more"
-                    ) from error
-                time.sleep(wait)
-        raise AssertionError("unreachable")
-
-    def _save_stopped(self, rung: int) -> None:
-        """Keep where a stopped run stands. Without room for that it is taken up from its last rung."""
+    def _keep_stopped(self, rung: int) -> None:
         try:
-            self._save(self.folder / STOPPED, rung)
+            self.kept.keep_stopped(self.trainer, rung)
         except DiskFull as error:
             raise _Preempted(f"run {self.job.key} was asked to stop, and {error}") from error
-
-    def _rung_done(self, rung: int, stored: checkpoint.Stored) -> RungDone:
-        return RungDone(
-            rung=rung,
-            tokens=stored.header.tokens,
-            metrics=stored.header.metrics,
-            checkpoint=stored.path.name,
-            sha256=stored.sha256,
-            bytes=stored.bytes,
-        )
 
     def _peak_memory(self) -> dict[str, float]:
         """Peak device memory of training and evaluation so far, bytes; nothing on a CPU."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from crossbreed.core import genome
 from crossbreed.core.genome import Architecture
@@ -22,12 +21,12 @@ def job_for(
     trial: TrialRow,
     run: RunRow,
     lease: str,
-    folder: Path,
+    place: str,
     setting: StudySetting,
     device: str,
     judged: tuple[str, ...] = (),
 ) -> Job:
-    """The next job of a run: to its next rung where runs are compared there, else to the end; or to be timed.
+    """The next job of a run, its files at ``place``: to its next rung where runs are compared there, else to the end; or to be timed.
 
     ``judged``: the operating points that say anything about its candidate.
     """
@@ -56,7 +55,7 @@ def job_for(
         architecture=trial.genome,
         task={"name": file.task.name, "params": file.task.params},
         recipe=run.recipe,
-        artefacts=str(folder),
+        artefacts=place,
         rungs=rungs,
         budget=setting.budget.model_dump(mode="json"),
         certificate=trial.certificate,

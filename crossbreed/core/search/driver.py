@@ -95,7 +95,7 @@ class Driver:
             setting,
             self.board,
             Intake(repository, study_id, rungs, self.breeder),
-            Spool(repository.artefacts / "spool" / setting.file.name),
+            Spool.of(repository.artefacts, setting.file.name),
             options.device,
             Process.here(),
             DRIVER,

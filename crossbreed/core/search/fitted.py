@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.budget.matcher import certify
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
 from crossbreed.core.genome import digest, from_yaml, to_yaml
@@ -17,7 +19,7 @@ from crossbreed.core.lab.fit_router import Fitted
 from crossbreed.core.lab.operating_points import FITTED
 from crossbreed.core.lab.records import Profiled
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.search.trained import TrainedRun, check_file
+from crossbreed.core.search.trained import TrainedRun, checked
 from crossbreed.storage import Repository
 
 GENOME = "genome.yaml"
@@ -51,12 +53,13 @@ def store(
     folder = run.folder / name.replace(":", "-")
     hash = digest(architecture)
     header = replace(run.header, architecture=hash, pending=[], metrics=fitted.fitted.metrics)
-    model_path, genome_path = folder / f"model{checkpoint.SUFFIX}", folder / GENOME
-    checkpoint.write(repository.artefacts / model_path, fitted.model, None, header)
-    (repository.artefacts / genome_path).write_text(to_yaml(architecture), encoding="utf-8")
+    model_name, genome_name = str(folder / f"model{checkpoint.SUFFIX}"), str(folder / GENOME)
+    stored = checkpoint.write(repository.artefacts, model_name, fitted.model, None, header)
+    text = to_yaml(architecture).encode()
+    repository.artefacts.write(genome_name, text)
     settings = {
         "genome": hash,
-        "checkpoint": model_path.as_posix(),
+        "checkpoint": model_name,
         "judged_on": "every second evaluation row; the rows between were fitted on",
         "native": {"score": fitted.native.score, "rates": fitted.native.rates},
         "sites": [asdict(site) for site in fitted.sites],
@@ -84,8 +87,14 @@ def store(
         )
         if profiled is not None:
             kept = kept and repository.record_profile(run.row.id, run.row.lease, name, profiled.measurements)
-        for kind, path in (("fitted model", model_path), ("genome", genome_path)):
-            kept = kept and _record_file(repository, run, kind, path)
+        files = (
+            ("fitted model", model_name, stored.sha256, stored.bytes),
+            ("genome", genome_name, hashlib.sha256(text).hexdigest(), len(text)),
+        )
+        for kind, path, sha256, bytes in files:
+            kept = kept and repository.record_artefact(
+                run.row.id, run.row.lease, kind=kind, path=path, sha256=sha256, bytes=bytes
+            )
         if not kept:
             raise StorageError(f"run {run.row.key} was taken up by somebody else; nothing was recorded.")
     return settings
@@ -104,26 +113,16 @@ def load(repository: Repository, run: TrainedRun, name: str, registry: Registry)
     if settings is None:
         hint = f" `crossbreed fit-router {run.row.key}` makes one."
         raise UnknownName("fitted operating point", name, made, hint)
-    path = repository.artefacts / settings["checkpoint"]
-    genome_path = path.with_name(GENOME)
+    model_name = str(settings["checkpoint"])
+    genome_name = str(PurePosixPath(model_name).with_name(GENOME))
     known = {artefact.path: artefact.sha256 for artefact in detail.artefacts}
-    for what, file in (("model", path), ("genome", genome_path)):
-        sha256 = known.get(file.relative_to(repository.artefacts).as_posix())
-        check_file(file, sha256, f"the {what} of {run.row.key} at {name}")
-    architecture = registry.canonical(from_yaml(genome_path.read_text(encoding="utf-8"), str(genome_path)))
-    model = LanguageModel(architecture, registry, seed=run.row.seed)
-    checkpoint.read(path, model, None, replace(run.header, architecture=settings["genome"]))
+
+    def kept(what: str, file: str) -> AbstractContextManager[tuple[Artefacts, str]]:
+        return checked(repository.artefacts, file, known.get(file), f"the {what} of {run.row.key} at {name}")
+
+    with kept("model", model_name) as (folder, model_file), kept("genome", genome_name) as (beside, file):
+        architecture = registry.canonical(from_yaml(beside.read(file).decode(), genome_name))
+        model = LanguageModel(architecture, registry, seed=run.row.seed)
+        expected = replace(run.header, architecture=settings["genome"])
+        checkpoint.read(folder, model_file, model, None, expected)
     return model.to(run.model.embedding.weight.device).eval()
-
-
-def _record_file(repository: Repository, run: TrainedRun, kind: str, path: Path) -> bool:
-    assert run.row.lease is not None
-    content = (repository.artefacts / path).read_bytes()
-    return repository.record_artefact(
-        run.row.id,
-        run.row.lease,
-        kind=kind,
-        path=path.as_posix(),
-        sha256=hashlib.sha256(content).hexdigest(),
-        bytes=len(content),
-    )

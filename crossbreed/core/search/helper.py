@@ -64,7 +64,7 @@ class Helper:
             setting,
             self.board,
             Intake(repository, study_id, rungs, Breeder(repository, study_id, setting)),
-            Spool(repository.artefacts / "spool" / setting.file.name),
+            Spool.of(repository.artefacts, setting.file.name),
             options.device,
             self.here,
             HELPER,

@@ -125,6 +125,8 @@ class Jobs:
         """
         run_id, executor = item.seed.run_id, self._started()
         executor.start()
+        # Where nothing can be kept nothing is begun: no run is to end for it.
+        self.repository.artefacts.reach()
         signature = self.here.signature(self.role if once is None else TIMER)
         if item.again:
             # Its last lease stays its own: an ended run is added to, not taken up.
@@ -140,7 +142,7 @@ class Jobs:
             return False
         folder = run_folder(self.setting.file.name, item.row.number, item.seed.seed)
         trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
-        place = self.repository.artefacts / folder
+        place = self.repository.artefacts.under(folder).place
         judged = self.board.course.points(trial.number)
         job = job_for(item, trial, run, lease, place, self.setting, self.device, judged)
         if self.packing is not None and "train" in job.phases:

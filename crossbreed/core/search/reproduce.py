@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from crossbreed.core import genome
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
@@ -56,7 +56,7 @@ class Reproduction:
     """How a run that was run again compares.
 
     losses, metrics: how many were compared. differences: those that are not equal bit for bit, in order of step.
-    ended: the state then and now. unlike: of the environment. folder: of the new run's files.
+    ended: the state then and now. unlike: of the environment. folder: the place of the new run's files.
     """
 
     run: str
@@ -65,7 +65,7 @@ class Reproduction:
     differences: tuple[Difference, ...]
     ended: tuple[str, str]
     unlike: tuple[Unlike, ...]
-    folder: Path
+    folder: str
 
     @property
     def equal(self) -> bool:
@@ -105,13 +105,20 @@ class Plan:
         then = "diverged" if self.row.state == "diverged" else "trained"
         now = "diverged" if heard.last.state == "diverged" else "trained"
         unlike = _unlike(self.row.environment or {}, heard.environment)
-        folder = Path(self.job.artefacts)
         return Reproduction(
-            self.row.key, len(stored), len(metrics), tuple(different), (then, now), unlike, folder
+            self.row.key,
+            len(stored),
+            len(metrics),
+            tuple(different),
+            (then, now),
+            unlike,
+            self.job.artefacts,
         )
 
     def _again(self, place: Place, on_step: Callable[[int], None]) -> _Heard:
-        heard, spool = _Heard(on_step), Spool(Path(self.job.artefacts) / "spool")
+        artefacts = Artefacts.at(self.job.artefacts)
+        place.check_artefacts(artefacts)
+        heard, spool = _Heard(on_step), Spool(artefacts.under("spool"))
         executor = place.starter()(spool)
         try:
             executor.start()
@@ -171,7 +178,7 @@ def plan(
     repository: Repository,
     key: str,
     registry: Registry,
-    folder: Path,
+    folder: Artefacts,
     *,
     device: str | None = None,
     threads: int | None = None,
@@ -188,9 +195,9 @@ def plan(
         raise ConfigError(
             f"run {key} is {row.state} and left no training curve; there is nothing to compare."
         )
-    if folder.exists():
+    if not folder.empty():
         raise ConfigError(
-            f"folder {str(folder)!r} exists already; a run is repeated in a fresh one, see --out."
+            f"folder {folder.place!r} exists already; a run is repeated in a fresh one, see --out."
         )
     setting = resolve_runs(StudyFile.read(study.spec, f"study {study.name!r}"), registry)
     check_data(repository, study, setting)
@@ -208,7 +215,7 @@ def plan(
         ) from error
     recipe = genome.parse(Recipe, row.recipe, f"recipe of run {key}")
     detail = next(r for r in repository.trial_detail(row.study_id, row.number).runs if r.run.id == row.id)
-    job = _job(row, detail, stored.genome, stored.certificate, recipe, setting, folder.absolute())
+    job = _job(row, detail, stored.genome, stored.certificate, recipe, setting, folder.place)
     threads = threads or int(environment.get("threads", setting.file.search.threads))
     job = replace(job, device=device, threads=threads)
     return Plan(row, detail, losses, job, recipe.steps(job.rungs[-1], setting.task.length))
@@ -221,7 +228,7 @@ def _job(
     certificate: dict[str, Any] | None,
     recipe: Recipe,
     setting: RunSetting,
-    folder: Path,
+    place: str,
 ) -> Job:
     """To the end of what was trained, and judged where it was."""
     rungs = recipe.rung_tokens()
@@ -237,7 +244,7 @@ def _job(
         architecture=architecture,
         task={"name": task.name, "params": task.params},
         recipe=recipe.model_dump(mode="json"),
-        artefacts=str(folder),
+        artefacts=place,
         rungs=tuple(rungs if whole else rungs[: max(1, row.rungs_done)]),
         budget=setting.budget.model_dump(mode="json"),
         certificate=certificate,

@@ -174,6 +174,7 @@ class Study:
             resources=resources,
             per_gpu=search.per_gpu,
         )
+        place.check_artefacts(self.repository.artefacts, joined=join)
         limits = (max_hours, max_trials, max_tokens)
         options = DriverOptions(place.device, *limits, tuple(named), on_progress, place.packing)
         parts = (self.repository, self.row.id, self.setting, place.starter(), options)
@@ -299,10 +300,10 @@ def _columns(candidates: Iterable[Candidate], objectives: Objectives) -> list[st
 
 def _check_no_artefacts(repository: Repository, name: str) -> None:
     """A new study finds no checkpoints: its runs would go on from those of another database, without their curves."""
-    folder = repository.artefacts / name
-    if folder.is_dir() and any(folder.iterdir()):
+    folder = repository.artefacts.under(name)
+    if not folder.empty():
         raise ConfigError(
-            f"folder {str(folder)!r} holds artefacts of a study {name!r}, but database {repository.database.shown} has no "
+            f"folder {folder.place!r} holds artefacts of a study {name!r}, but database {repository.database.shown} has no "
             f"such study; remove the folder, give the study another name, or name another place in {ARTEFACTS}."
         )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from crossbreed.core import genome
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import KEEP_OUT, Registry
@@ -27,14 +30,14 @@ TASK_DATA = "task_data"
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run with its model. ``folder``: of its files, relative to the database's artefact folder."""
+    """A run with its model. ``folder``: of its files, relative to the database's artefacts."""
 
     row: RunRow
     model: LanguageModel
     setting: RunSetting
     header: Header
     recipe: Recipe
-    folder: Path
+    folder: PurePosixPath
 
     @property
     def shape(self) -> Shape:
@@ -58,20 +61,21 @@ def load(repository: Repository, key: str, registry: Registry, device: str = "cp
     rungs = [rung for rung in repository.rungs(row.id) if rung.checkpoint is not None]
     if not rungs:
         raise ConfigError(f"run {key} is {row.state} and left no checkpoint; only a trained run can be used.")
-    path = repository.artefacts / str(rungs[-1].checkpoint)
-    check_file(path, rungs[-1].sha256, f"the checkpoint of run {key}")
-    header = checkpoint.read_header(path)
-    recipe = genome.parse(Recipe, header.recipe, f"recipe of run {key}")
-    model = LanguageModel(architecture, registry, seed=row.seed).to(pick_device(device))
-    task = setting.file.task
-    expected = replace(
-        header,
-        architecture=genome.digest(architecture),
-        task={"name": task.name, "params": task.params, "evaluation": setting.task.evaluation_hash()},
-        seed=row.seed,
-    )
-    checkpoint.read(path, model, None, expected)
-    return TrainedRun(row, model.eval(), setting, header, recipe, Path(str(rungs[-1].checkpoint)).parent)
+    name = str(rungs[-1].checkpoint)
+    what = f"the checkpoint of run {key}"
+    with checked(repository.artefacts, name, rungs[-1].sha256, what) as (folder, file):
+        header = checkpoint.read_header(folder, file)
+        recipe = genome.parse(Recipe, header.recipe, f"recipe of run {key}")
+        model = LanguageModel(architecture, registry, seed=row.seed).to(pick_device(device))
+        task = setting.file.task
+        expected = replace(
+            header,
+            architecture=genome.digest(architecture),
+            task={"name": task.name, "params": task.params, "evaluation": setting.task.evaluation_hash()},
+            seed=row.seed,
+        )
+        checkpoint.read(folder, file, model, None, expected)
+    return TrainedRun(row, model.eval(), setting, header, recipe, PurePosixPath(name).parent)
 
 
 def check_data(repository: Repository, study: StudyRow, setting: RunSetting) -> None:
@@ -103,13 +107,24 @@ def check_identities(row: RunRow, here: dict[str, str]) -> None:
             )
 
 
-def check_file(path: Path, sha256: str | None, what: str) -> None:
-    """Raise ConfigError for a file that is missing, or not the one that was stored; ``what`` names it."""
-    if not path.is_file():
-        raise ConfigError(f"{what} is missing: {str(path)!r} does not exist.")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if sha256 is not None and found != sha256:
-        raise ConfigError(
-            f"{what}, {str(path)!r}, has SHA-256 {found[:12]}, but {sha256[:12]} was stored; it was changed."
-        )
+@contextmanager
+def checked(
+    artefacts: Artefacts, name: str, sha256: str | None, what: str
+) -> Iterator[tuple[Artefacts, str]]:
+    """A stored file on this machine, as its folder there and its name in it; ``what`` names it in messages.
+
+    Raises ConfigError when it is missing, or not the one that was stored.
+    """
+    where = artefacts.shown(name)
+    with ExitStack() as held:
+        try:
+            path = held.enter_context(artefacts.local(name))
+        except FileNotFoundError:
+            raise ConfigError(f"{what} is missing: {where!r} does not exist.") from None
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 is not None and found != sha256:
+            raise ConfigError(
+                f"{what}, {where!r}, has SHA-256 {found[:12]}, but {sha256[:12]} was stored; it was changed."
+            )
+        yield Artefacts.at(path.parent), path.name

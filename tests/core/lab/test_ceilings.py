@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.lab import ceilings
 
@@ -22,11 +23,11 @@ def test_a_cpu_has_ceilings_above_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_file_keeps_several_devices_and_replaces_the_same(tmp_path: Path) -> None:
-    file = ceilings.ceilings_file(tmp_path / "new")
-    ceilings.store(file, FOUND)
-    ceilings.store(file, {**FOUND, "name": "b", "launch_s": 2e-6})
-    ceilings.store(file, {**FOUND, "launch_s": 3e-6})
-    known = ceilings.read(file)
+    kept = Artefacts.at(tmp_path / "new")
+    ceilings.store(kept, FOUND)
+    ceilings.store(kept, {**FOUND, "name": "b", "launch_s": 2e-6})
+    ceilings.store(kept, {**FOUND, "launch_s": 3e-6})
+    known = ceilings.read(kept)
     assert known["a"] == {**FOUND, "launch_s": 3e-6}
     assert known["b"]["launch_s"] == 2e-6
 
@@ -44,9 +45,9 @@ def test_a_file_without_ceilings_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "devices.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match="easure"):
-        ceilings.read(file)
+        ceilings.read(Artefacts.at(tmp_path))
 
 
 def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="crossbreed doctor --measure"):
-        ceilings.read(tmp_path / "devices.json")
+        ceilings.read(Artefacts.at(tmp_path))

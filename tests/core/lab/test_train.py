@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError, Diverged
 from crossbreed.core.lab.checkpoint import Header
 from crossbreed.core.lab.recipe import Recipe
@@ -58,10 +59,10 @@ def test_a_resumed_run_has_exactly_the_losses_of_an_uninterrupted_one(
     uncut.advance(STEPS * 96, lambda: False)
     begun = trainer(first.append)
     assert not begun.advance(STEPS * 96, stop_after(cut))
-    begun.save(tmp_path / "c.safetensors", 0)
+    begun.save(Artefacts.at(tmp_path), "c.safetensors", 0)
     resumed = trainer(second.append)
     torch.manual_seed(99)  # a new process has another generator state
-    assert resumed.load(tmp_path / "c.safetensors").step == cut
+    assert resumed.load(Artefacts.at(tmp_path), "c.safetensors").step == cut
     resumed.advance(STEPS * 96, lambda: False)
     assert points(first) + points(second) == points(whole)
     for a, b in zip(uncut.model.parameters(), resumed.model.parameters(), strict=True):
@@ -135,7 +136,7 @@ def test_weights_that_are_not_finite_are_never_saved(trainer, genome, stop_after
     with pytest.raises(Diverged):
         broken.advance(STEPS * 96, stop_after(3))
     with pytest.raises(Diverged):
-        broken.save(tmp_path / "c.safetensors", 0)
+        broken.save(Artefacts.at(tmp_path), "c.safetensors", 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -153,8 +154,8 @@ def test_bfloat16_on_a_cpu_is_refused_and_never_ignored(trainer):
 
 def test_a_checkpoint_of_another_genome_is_refused(trainer, tmp_path: Path):
     one = trainer()
-    one.save(tmp_path / "c.safetensors", 0)
+    one.save(Artefacts.at(tmp_path), "c.safetensors", 0)
     other = trainer()
     other.owner = replace(other.owner, architecture="b")
     with pytest.raises(ConfigError, match="belongs to architecture 'a', but this run has 'b'"):
-        other.load(tmp_path / "c.safetensors")
+        other.load(Artefacts.at(tmp_path), "c.safetensors")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.contracts.task import IGNORE, Batch
 from crossbreed.core.genome import digest
@@ -122,9 +123,9 @@ def test_tau_is_frozen_in_evaluation_and_comes_back_from_a_checkpoint(builtins, 
     model.after_step()
     assert [site.router.tau().item() for site in model.routed_sites()] == taus
     header = checkpoint.Header(digest(genome), {}, {}, seed=0, step=3, tokens=3, rung=0)
-    checkpoint.write(tmp_path / "m.safetensors", model, optimiser, header)
+    checkpoint.write(Artefacts.at(tmp_path), "m.safetensors", model, optimiser, header)
     fresh = LanguageModel(genome, builtins, seed=1)
-    checkpoint.read(tmp_path / "m.safetensors", fresh, None, header)
+    checkpoint.read(Artefacts.at(tmp_path), "m.safetensors", fresh, None, header)
     assert [site.router.tau().item() for site in fresh.routed_sites()] == taus
     assert [site.router.steps.item() for site in fresh.routed_sites()] == [3, 3, 3]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.genome import Architecture
 from crossbreed.core.lab import checkpoint
 from crossbreed.core.lab.checkpoint import Header
@@ -62,8 +63,8 @@ def repeated(name: str, repeats: int) -> Architecture:
 def stored(model: LanguageModel, folder: Path) -> int:
     """Bytes of the tensors in the model's checkpoint."""
     header = Header(architecture="a" * 64, recipe={}, task={}, seed=0, step=0, tokens=0, rung=0)
-    path = checkpoint.write(folder / "model.safetensors", model, None, header).path
-    with safe_open(path, "pt") as file:
+    name = checkpoint.write(Artefacts.at(folder), "model.safetensors", model, None, header).name
+    with safe_open(folder / name, "pt") as file:
         return sum(file.get_tensor(key).nbytes for key in file.keys())  # noqa: SIM118
 
 

@@ -111,7 +111,7 @@ def test_a_dead_drivers_leases_and_spooled_records_are_taken_up(database: Path, 
     study = repository.open_study("tiny").id
     held = repository.runs(study, ("leased",))
     assert len(held) == 2
-    spool = Spool(repository.artefacts / "spool" / "tiny")
+    spool = Spool.of(repository.artefacts, "tiny")
     job = next(j for j in crash.log if j.lease == held[0].lease)
     for record in records_of(job, material.by_width):
         spool.append(job.lease, record)

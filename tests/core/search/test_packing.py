@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.job import Job
@@ -70,7 +71,7 @@ class Pool:
     """A Ray executor whose workers are names: what was started with which share, asked and ended."""
 
     def __init__(self, slots: int, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.executor = RayExecutor(slots, Spool(Path("unused")), resources=Resources(gpus=least))
+        self.executor = RayExecutor(slots, Spool(Artefacts.at("unused")), resources=Resources(gpus=least))
         self.started: list[float] = []
         self.ended: list[Any] = []
         monkeypatch.setattr(ray_executor.ray, "kill", self.ended.append)

@@ -58,11 +58,11 @@ def check_artefacts(repository: Repository, study: int, name: str = "tiny") -> i
     details = [repository.trial_detail(study, t.number) for t in repository.trials(study)]
     stored = [artefact for detail in details for run in detail.runs for artefact in run.artefacts]
     for artefact in stored:
-        data = (repository.artefacts / artefact.path).read_bytes()
+        data = (repository.artefacts.path / artefact.path).read_bytes()
         assert (hashlib.sha256(data).hexdigest(), len(data)) == (artefact.sha256, artefact.bytes)
-    on_disk = [p for p in (repository.artefacts / name).rglob("*") if p.is_file()]
+    on_disk = [p for p in (repository.artefacts.path / name).rglob("*") if p.is_file()]
     assert [p for p in on_disk if p.name.startswith(".")] == []
-    assert list((repository.artefacts / "spool").rglob("*.jsonl")) == []
+    assert list((repository.artefacts.path / "spool").rglob("*.jsonl")) == []
     return len(stored)
 
 

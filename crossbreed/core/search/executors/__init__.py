@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.search.executors.base import Executor, Spool
 from crossbreed.core.search.executors.resources import Resources
@@ -29,6 +30,17 @@ class Place:
     resources: Resources = field(default_factory=Resources)
     address: str | None = None
     packing: Packing | None = None
+
+    def check_artefacts(self, artefacts: Artefacts, *, joined: bool = False) -> None:
+        """Raise ConfigError where its workers, or a driver and a helper that has ``joined`` it, cannot share a place of artefacts,
+        and ArtefactsLost where that cannot be used from here."""
+        if not artefacts.shared and (joined or self.kind != "inline"):
+            who = "a helper and its driver" if joined else f"the workers of executor {self.kind!r}"
+            raise ConfigError(
+                f"artefacts {artefacts.place!r} are in the memory of one process, which {who} cannot share; name a folder or a store "
+                "that all of them reach, or use --executor inline."
+            )
+        artefacts.check()
 
     def starter(self) -> Callable[[Spool], Executor]:
         """What starts the executor, once the driver holds the study."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
+from crossbreed.core.artefacts import Artefacts
+from crossbreed.core.errors import ArtefactsLost
 from crossbreed.core.lab import records
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.records import Record
+
+LOG = ".jsonl"
+MARK = "driver"
+"""The file that says to a worker that it sees what the driver sees."""
 
 
 @dataclass(frozen=True)
@@ -83,44 +89,50 @@ class Executor(Protocol):
 
 
 class Spool:
-    """One append-only file of JSON lines per lease. A worker writes before it sends; the driver discards when stored.
+    """One log of JSON lines per lease. A worker writes before it sends; the driver discards when stored.
 
-    The folder lies among the study's artefacts, which all workers and the driver see under one path. A line cut off by a
-    crash is ignored: its record was never sent.
+    It lies among the study's artefacts, which all workers and the driver see as one place. A line cut off by a crash is
+    ignored: its record was never sent.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, place: Artefacts) -> None:
+        self.place = place
+
+    @staticmethod
+    def of(artefacts: Artefacts, study: str) -> Spool:
+        """The spool of a study."""
+        return Spool(artefacts.under(f"spool/{study}"))
+
+    def mark(self) -> None:
+        """Leave a word for workers, who look for it before they take a job."""
+        if not self.place.exists(MARK):
+            self.place.write(MARK, b"The driver of a search keeps its workers' records here.\n")
+
+    def check_marked(self) -> None:
+        """Raise ArtefactsLost, with the reason, where the driver's mark is not seen: what is written here would be lost to it."""
+        if not self.place.exists(MARK):
+            raise ArtefactsLost(
+                f"artefacts {self.place.place!r} are another place on host {socket.gethostname()!r} than the driver's: file {MARK!r}, which it "
+                "has left there, is not found; every node must see one place, a mounted folder or a store by its URL"
+            )
 
     def append(self, lease: str, record: Record) -> None:
         """Keep a record: all of it, or nothing and the OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        line = (json.dumps(records.to_json(record)) + "\n").encode()
-        with self._file(lease).open("ab", buffering=0) as file:
-            before = file.tell()
-            try:
-                while line:
-                    line = line[file.write(line) :]
-            except OSError:
-                # Half a line before another would spoil both.
-                file.truncate(before)
-                raise
+        self.place.append(_log(lease), (json.dumps(records.to_json(record)) + "\n").encode())
 
     def discard(self, lease: str) -> None:
-        self._file(lease).unlink(missing_ok=True)
+        self.place.drop_log(_log(lease))
 
     def leases(self) -> list[str]:
-        """Leases with records that were not acknowledged, oldest first."""
-        files = sorted(self.folder.glob("*.jsonl"), key=lambda f: (f.stat().st_mtime_ns, f.name))
-        return [file.stem for file in files]
+        """Leases with records that were not acknowledged, oldest first where the place knows."""
+        return [name.removesuffix(LOG) for name in self.place.logs(LOG)]
 
     def read(self, lease: str) -> Iterator[Record]:
         """The records of a lease in order."""
-        file = self._file(lease)
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        for line in text.splitlines(keepends=True):
-            if line.endswith("\n"):
+        for line in self.place.log(_log(lease)).splitlines(keepends=True):
+            if line.endswith(b"\n"):
                 yield records.from_json(json.loads(line))
 
-    def _file(self, lease: str) -> Path:
-        return self.folder / f"{lease}.jsonl"
+
+def _log(lease: str) -> str:
+    return f"{lease}{LOG}"

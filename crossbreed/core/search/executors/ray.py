@@ -89,6 +89,7 @@ class RayExecutor:
     def start(self) -> None:
         if ray.is_initialized():
             return
+        self.spool.mark()
         connect(self.address, self.slots * self.threads, self.resources.runtime_env)
         # All at once, so that workers import while the driver goes on proposing.
         self._pool = [self._new_member() for _ in range(self.slots)]
@@ -152,7 +153,7 @@ class RayExecutor:
         # Two threads: one streams a job, the other hears ``stop``. No restarts: a dead worker's job is leased anew.
         options = {"num_cpus": self.threads, "max_concurrency": 2, "max_restarts": 0}
         options |= self.resources.options(gpus)
-        actor = ray.remote(Worker).options(**options).remote(str(self.spool.folder), self.device)
+        actor = ray.remote(Worker).options(**options).remote(self.spool.place.place, self.device)
         return _Member(actor, options["num_gpus"], actor.ready.remote(list(self._gone)))
 
     def _call_up(self) -> None:

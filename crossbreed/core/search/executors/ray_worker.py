@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import ray
 import torch
 
-from crossbreed.core.errors import OutOfMemory
+from crossbreed.core.artefacts import Artefacts, patiently
+from crossbreed.core.errors import DiskFull, OutOfMemory
 from crossbreed.core.lab import trial
 from crossbreed.core.lab.environment import pick_device
 from crossbreed.core.lab.job import Job
@@ -41,17 +41,18 @@ class Worker:
     """The actor. ``ready`` comes before each job; ``run`` streams the records of one; ``stop`` works while it runs."""
 
     def __init__(self, spool: str, device: str) -> None:
-        self._spool, self._device = Spool(Path(spool)), device
+        self._spool, self._device = Spool(Artefacts.at(spool)), device
         self._stopping = threading.Event()
 
     def ready(self, gone: Sequence[Seat] = ()) -> Seat:
         """Return once this process may take a job.
 
         ``gone``: killed workers, whose processes on this node are waited for: a device's memory comes back when they end.
-        Raises OutOfMemory when one does not end, or when the last trial left device memory behind, and ConfigError when this
-        process does not see the device; such a worker is replaced.
+        Raises OutOfMemory when one does not end, or when the last trial left device memory behind, ConfigError when this process
+        does not see the device, and ArtefactsLost when it does not reach the artefacts; such a worker is replaced.
         """
         pick_device(self._device)
+        self._spool.check_marked()
         node = ray.get_runtime_context().get_node_id()
         _wait_for_end([seat.pid for seat in gone if seat.node == node])
         left = _device_bytes_held()
@@ -64,16 +65,18 @@ class Worker:
         out: queue.SimpleQueue[Record | BaseException | None] = queue.SimpleQueue()
 
         def emit(record: Record) -> None:
-            self._spool.append(job.lease, record)
+            what = "the record of a result could not be kept"
+            patiently(lambda: self._spool.append(job.lease, record), what)
             out.put(record)
 
         def work() -> None:
             try:
                 trial.run(job, emit, self._stopping.is_set)
                 out.put(None)
-            # Whatever escapes is carried to the driver, which sees the job as lost with this cause.
+            # A record that could not be kept ends the run: the driver may be gone, and then nothing would be left of it.
+            # Whatever else escapes is carried to the driver, which sees the job as lost with this cause.
             except BaseException as error:
-                out.put(_full_disk(error) or error)
+                out.put(Finished("failed", f"disk: {error}") if isinstance(error, DiskFull) else error)
 
         threading.Thread(target=work, name=job.key, daemon=True).start()
         while (item := out.get()) is not None:
@@ -86,13 +89,6 @@ class Worker:
     def stop(self, why: str) -> None:
         print(why, file=sys.stderr, flush=True)
         self._stopping.set()
-
-
-def _full_disk(error: BaseException) -> Finished | None:
-    """A record that could not be kept ends the run: the driver may be gone, and then nothing would be left of it."""
-    if isinstance(error, OSError) and error.errno in trial.FULL:
-        return Finished("failed", f"disk: the record of a result could not be kept: {error}")
-    return None
 
 
 def _wait_for_end(pids: Sequence[int]) -> None:

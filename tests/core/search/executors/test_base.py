@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.lab.records import Curve, CurvePoint, Evaluated, Finished, Measurement, Profiled, Started
 from crossbreed.core.search.executors import available_cpus, choose, gpu_share
@@ -25,7 +26,7 @@ RECORDS = [
 
 
 def test_records_survive_the_disk_exactly(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
+    spool = Spool(Artefacts.at(tmp_path / "spool"))
     for record in RECORDS:
         spool.append("lease1", record)
     spool.append("lease2", Finished("failed", "why", "Traceback"))
@@ -38,7 +39,7 @@ def test_records_survive_the_disk_exactly(tmp_path: Path) -> None:
 
 
 def test_a_line_cut_off_by_a_crash_is_ignored(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
+    spool = Spool(Artefacts.at(tmp_path))
     spool.append("lease", RECORDS[0])
     spool.append("lease", RECORDS[1])
     file = tmp_path / "lease.jsonl"
@@ -47,7 +48,7 @@ def test_a_line_cut_off_by_a_crash_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_holds_nothing(tmp_path: Path) -> None:
-    assert Spool(tmp_path / "none").leases() == []
+    assert Spool(Artefacts.at(tmp_path / "none")).leases() == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.search.executors.base import Spool
 from crossbreed.core.search.executors.ray import RayExecutor, _Member
 from crossbreed.core.search.executors.ray_worker import Seat
@@ -31,7 +32,7 @@ class Asked:
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RayExecutor:
-    executor = RayExecutor(3, Spool(tmp_path))
+    executor = RayExecutor(3, Spool(Artefacts.at(tmp_path)))
     monkeypatch.setattr(executor, "_new_member", lambda gpus: _Member(Asked(), ready="to be started"))
     return executor
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from crossbreed.core.artefacts import Artefacts, patience
 from crossbreed.core.errors import ConfigError, OutOfMemory
 from crossbreed.core.lab.records import Finished, Started
 from crossbreed.core.search.executors import ray_worker
@@ -22,6 +23,12 @@ from crossbreed.core.search.executors.ray_worker import Seat, Worker
 def _one_node(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(get_node_id=lambda: "here")
     monkeypatch.setattr("ray.get_runtime_context", lambda: context)
+
+
+@pytest.fixture(autouse=True)
+def _driven(tmp_path: Path) -> None:
+    """A driver has its spool here."""
+    Spool(Artefacts.at(tmp_path)).mark()
 
 
 def sleeper() -> subprocess.Popen[bytes]:
@@ -79,13 +86,17 @@ def test_a_record_that_cannot_be_kept_ends_the_run_with_its_reason(
     def work(job: object, emit: object, stop: object) -> None:
         emit(Started({}))  # type: ignore[operator]
 
+    monkeypatch.setattr(patience, "WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(Spool, "append", full)
     monkeypatch.setattr(ray_worker.trial, "run", work)
     records = list(Worker(str(tmp_path), "cpu").run(SimpleNamespace(key="s/1/0", lease="a")))  # type: ignore[arg-type]
     (last,) = records
     assert isinstance(last, Finished)
     assert last.state == "failed"
-    assert last.cause.startswith("disk: the record of a result could not be kept: [Errno 28]")
+    assert (
+        last.cause
+        == "disk: the record of a result could not be kept (No space left on device), nor 2 times more"
+    )
 
 
 def test_a_full_disk_leaves_no_half_of_a_line(tmp_path: Path) -> None:
@@ -93,8 +104,9 @@ def test_a_full_disk_leaves_no_half_of_a_line(tmp_path: Path) -> None:
 import resource
 from pathlib import Path
 from crossbreed.core.lab.records import Finished, Started
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.search.executors.base import Spool
-spool = Spool(Path({str(tmp_path)!r}))
+spool = Spool(Artefacts.at({str(tmp_path)!r}))
 spool.append("lease", Started({{"a": 1}}))
 limit = (tmp := Path({str(tmp_path)!r}) / "lease.jsonl").stat().st_size + 10
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -105,7 +117,7 @@ except OSError as error:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "27", done.stderr
-    spool = Spool(tmp_path)
+    spool = Spool(Artefacts.at(tmp_path))
     assert list(spool.read("lease")) == [Started({"a": 1})]
     spool.append("lease", Finished("done"))
     assert list(spool.read("lease")) == [Started({"a": 1}), Finished("done")]
