@@ -21,7 +21,7 @@ from crossbreed import __version__
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
 from crossbreed.cli.output import data_console, duration_s, log_console, print_json, si, size, table
 from crossbreed.core.contracts.capabilities import CUDA, KNOWN_NEEDS
-from crossbreed.core.errors import StorageError
+from crossbreed.core.errors import ConfigError, StorageError
 from crossbreed.core.host import Registry
 
 State = Literal["ok", "absent", "broken"]
@@ -69,6 +69,7 @@ def doctor(
         *_programs(),
         *_plugins(registry),
         *_database(db),
+        *_artefacts(db),
         *(_measured(db) if measure else ()),
     ]
     if json:
@@ -214,6 +215,19 @@ def _plugins(registry: Registry) -> Iterator[Check]:
     for problem in registry.problems:
         fix = "see its traceback with `crossbreed plugins`"
         yield Check("plugins", problem.owner.name, "broken", problem.message, fix, problem.owner.builtin)
+
+
+def _artefacts(db: str) -> Iterator[Check]:
+    """The place of artefacts; a store is written to, read and left as it was."""
+    from crossbreed.storage.locations import ARTEFACTS, artefacts_of
+
+    try:
+        artefacts = artefacts_of(db)
+        artefacts.check()
+    except ConfigError as error:
+        yield Check("storage", "artefacts", "broken", str(error), f"name another place in {ARTEFACTS}", True)
+    else:
+        yield Check("storage", "artefacts", "ok", artefacts.place)
 
 
 def _database(db: str) -> Iterator[Check]:

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -47,7 +48,6 @@ class Database:
 
     def __init__(self, url: URL, engine: Engine, read_only: bool) -> None:
         self.url, self.read_only = url, read_only
-        self.artefacts: Artefacts = artefacts_of(url)
         self.engine = engine
         self._writer = engine.execution_options(begin="IMMEDIATE")
         # One snapshot for a query of several statements: SQLite's read transactions are that already.
@@ -75,6 +75,11 @@ class Database:
             database.close()
             raise
         return database
+
+    @cached_property
+    def artefacts(self) -> Artefacts:
+        """Where its files lie. Raises ConfigError for a place that cannot be one; who reads rows alone does not ask."""
+        return artefacts_of(self.url)
 
     @property
     def is_sqlite(self) -> bool:

@@ -4,8 +4,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from fsspec.registry import known_implementations
 
 from tests.cli.conftest import Cli
+from tests.cli.studies import write_study
 
 
 def checks(cli: Cli, *arguments: object) -> dict[str, dict[str, object]]:
@@ -63,3 +65,25 @@ def test_no_database_yet_is_only_absent(cli: Cli) -> None:
     result = cli("doctor")
     assert result.code == 0
     assert "crossbreed search" in result.out
+
+
+def test_artefacts_that_cannot_be_reached_are_broken_and_begin_no_search(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = {"class": "nowherefs.NowhereFileSystem", "err": "Install nowherefs"}
+    monkeypatch.setitem(known_implementations, "nowhere", missing)
+    for place, words in (
+        ("nowhere://bucket/x", "pip install nowherefs"),
+        ("sftp://me:hunter2@host/x", "name a password"),
+    ):
+        monkeypatch.setenv("CROSSBREED_ARTEFACTS", place)
+        found = checks(cli)["artefacts"]
+        assert found["state"] == "broken"
+        assert words in str(found["detail"])
+        result = cli("search", write_study(tmp_path / "tiny.yaml"), "--executor", "inline")
+        assert result.code == 2
+        assert words in result.err
+        assert "hunter2" not in result.err
+    monkeypatch.setenv("CROSSBREED_ARTEFACTS", str(tmp_path / "there"))
+    assert checks(cli)["artefacts"]["detail"] == str(tmp_path / "there")
+    assert not (tmp_path / "there").exists()
