@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,30 @@ def test_a_fitted_genome_cannot_be_trained(cli: Cli, trained: Path, tmp_path: Pa
     result = cli("compare", genome, "--budget", trained.parent / "study.yaml", "--executor", "inline")
     assert result.code == 2
     assert "router 'distilled' at 1.0.gate takes no part in training" in result.err
+
+
+def test_a_store_keeps_fitted_routers_as_a_folder_does(
+    cli: Cli, trained: Path, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = key.split("/")[0]
+    assert cli("study", "export", study, f"{tmp_path}/", "--files", "--db", trained).code == 0
+    place = f"memory://{uuid.uuid4().hex}"
+    monkeypatch.setenv("CROSSBREED_ARTEFACTS", place)
+    db = tmp_path / "again.db"
+    taken = cli("study", "import", tmp_path / f"{study}.zip", "--db", db, "--json").json("study_import")
+    made = cli("fit-router", key, "--steps", 20, "--no-profile", "--db", db, "--json")
+    assert made.code == 0, made.err
+    folder, name = Artefacts.file(f"{place}/{made.json('fit_router')['checkpoint']}")
+    assert folder.names() == ["genome.yaml", name]
+    point = ("--point", "fitted:distilled", "--rows", 4, "--db", db)
+    found = cli("routers", key, *point)
+    assert found.code == 0, found.err
+    # Taken along, and found again elsewhere.
+    out = cli("study", "export", study, f"{place}/out/", "--files", "--db", db, "--json").json("study_export")
+    assert (out["file"], out["files"]) == (f"{place}/out/{study}.zip", taken["files"] + 2)
+    folder.write("genome.yaml", b"vocab: 1")
+    changed = cli("routers", key, *point)
+    assert changed.code == 2
+    assert (
+        f"the genome of {key} at fitted:distilled, '{folder.place}/genome.yaml', has SHA-256" in changed.err
+    )

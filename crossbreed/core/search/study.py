@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+PASSING = "Checkpoints are kept in the memory of this process and end with it:"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a session of a search ended: the study is ``done``, was ``interrupted`` or ``stopped`` by another process, or ran
@@ -133,7 +136,8 @@ class Study:
             for plugin in registry.files:
                 path = str(Path(plugin.path).absolute())
                 repository.add_plugin_file(row.id, path, plugin.sha256, plugin.text)
-            return Study(repository, repository.open_study(file.name), setting, changed)
+            passing = () if repository.artefacts.shared else (f"{PASSING} {repository.artefacts.place!r}.",)
+            return Study(repository, repository.open_study(file.name), setting, (*changed, *passing))
         except BaseException:
             repository.close()
             raise

@@ -18,7 +18,7 @@ from crossbreed.core.search import executors, reproduce, trained
 from crossbreed.core.search.executors.base import Spool
 from crossbreed.core.search.executors.ray_worker import Worker
 from crossbreed.core.search.progress import Progress
-from crossbreed.core.search.study import Study
+from crossbreed.core.search.study import PASSING, Study
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.storage import Repository, archive, unarchive
 from tests.core.search.material import study_data, toy_registry
@@ -63,6 +63,7 @@ def test_a_study_lives_in_memory_from_its_rungs_to_its_archive(
     monkeypatch.setenv("CROSSBREED_ARTEFACTS", f"{place}/first")
     file = toy_file(train={"tokens": 1024, "batch": 8, "rungs": 2, "log_every": 2}, search={"trials": 1})
     with Study.start(str(tmp_path / "study.db"), file, toy_registry()) as study:
+        assert study.notes == (f"{PASSING} '{place}/first'.",)
         assert inline(study) == "done"
         repository, key = study.repository, study.row.id
         runs = [run for run in repository.runs(key) if run.state == "done"]
