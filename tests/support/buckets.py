@@ -22,6 +22,8 @@ from fsspec import AbstractFileSystem
 
 SECRET = "a-secret-of-the-store"
 FAULTS = "faults.json"
+AWAY = "away"
+"""A file of this name beside the buckets: the store does not answer."""
 
 
 class Buckets(AbstractFileSystem):
@@ -88,13 +90,15 @@ class Buckets(AbstractFileSystem):
         """There are no folders."""
 
     def _file(self, path: str) -> Path:
+        if (self.folder / AWAY).exists():
+            raise ConnectionError("the store does not answer")
         bucket, _, key = self._strip_protocol(path).partition("/")
         folder = self.folder / bucket
         return folder / quote(key, safe="") if key else folder
 
     def _keys(self, bucket: str, prefix: str) -> Iterator[str]:
         """What follows ``prefix`` in the keys that begin with it."""
-        folder = self.folder / bucket
+        folder = self._file(bucket)
         for name in os.listdir(folder) if folder.is_dir() else ():
             key = unquote(name)
             if key.startswith(prefix):

@@ -76,7 +76,7 @@ class Artefacts(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Write, read and remove a small file of a store, so that a session begins only where its workers can end.
+        """Write, read, list and remove a small file of a store, so that a session begins only where its workers can end.
 
         Raises ArtefactsLost with the reason, ConfigError when the store's driver is not installed. A folder is not touched.
         """

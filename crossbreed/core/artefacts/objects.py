@@ -19,6 +19,8 @@ from crossbreed.core.errors import ArtefactsLost, ConfigError, CrossbreedError
 
 MEMORY = "memory"
 """The scheme of what lives in one process and ends with it."""
+SHORTEST_SECRET = 4
+"""Letters; what is shorter is everywhere in a sentence, and protects nothing."""
 _PIECE = re.compile(r"(.+)\.\d{8}")
 """A log is kept as one object for each time that something was appended: stores cannot add to an object."""
 _SECRET = re.compile(r"key|secret|token|pass|credential|sas|connection_string", re.IGNORECASE)
@@ -62,6 +64,7 @@ class Objects(Artefacts):
             with self._asked("read") as store:
                 if store.cat_file(self._path(name)) != data:
                     raise OSError("it gives back other bytes than it was given")
+            self._entries()
         finally:
             self._delete(name)
 
@@ -276,5 +279,5 @@ def _secrets(options: Any, secret: bool = False) -> Iterator[str]:
     if isinstance(options, dict):
         for name, value in options.items():
             yield from _secrets(value, secret or _SECRET.search(str(name)) is not None)
-    elif secret and isinstance(options, str) and options:
+    elif secret and isinstance(options, str) and len(options) >= SHORTEST_SECRET:
         yield options

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from crossbreed.core.errors import DatabaseLost
+from crossbreed.core.errors import ArtefactsLost, DatabaseLost
 from crossbreed.core.genome import Architecture
 from crossbreed.core.search import agenda, taking_up, tuning
 from crossbreed.core.search.agenda import Course, Item
@@ -134,8 +134,8 @@ class Driver:
             self.jobs.resume()
 
     def run(self) -> End:
-        """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over, and DatabaseLost when
-        the database does not answer: workers have stopped then, with what they report in the spool.
+        """Drive to the end. Raises StudyBusy when another driver holds the study, or has taken it over, and DatabaseLost or
+        ArtefactsLost when the database or the store does not answer: workers have stopped then, with what they report in the spool.
 
         Ctrl-C once is ``request_stop``; twice raises KeyboardInterrupt at once, with everything reported so far stored.
         """
@@ -150,7 +150,7 @@ class Driver:
                     self._take_up()
                     self.jobs.start(self._start_executor)
                     return self._loop(hold)
-            except DatabaseLost:
+            except (DatabaseLost, ArtefactsLost):
                 self.jobs.drain()
                 raise
             finally:

@@ -5,12 +5,15 @@ import json
 import pickle
 import shutil
 import sys
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.matcher import certify
 from crossbreed.core.genome import Architecture
@@ -344,6 +347,28 @@ def test_a_copied_folder_serves_another_worker(job, records_of, tmp_path, stop_a
     records = records_of(replace(one, artefacts=str(tmp_path / "elsewhere"), lease="lease-2"))
     assert records[-1] == Finished("done")
     assert of(Started, records)[0].resumed_step == 8
+
+
+def test_a_run_in_a_store_goes_on_there_and_one_that_cannot_read_it_says_so(
+    job, records_of, stop_after, monkeypatch
+):
+    place = f"memory://{uuid.uuid4().hex}"
+    one = job(artefacts=place)
+    assert records_of(one, stop_after(9))[-1].state == "preempted"
+    assert Artefacts.at(place).names() == ["rung-0.safetensors", "stopped.safetensors"]
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise RuntimeError("the token has expired")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFileSystem, "ls", refuse)
+        (last,) = records_of(one)
+    assert last.state == "failed"
+    assert last.cause.startswith(f"unreachable: artefacts '{place}' cannot be listed from host ")
+    assert last.cause.endswith("RuntimeError: the token has expired")
+    records = records_of(one)
+    assert (of(Started, records)[0].resumed_step, records[-1]) == (8, Finished("done"))
+    assert Artefacts.at(place).names() == ["rung-0.safetensors", "rung-1.safetensors"]
 
 
 def test_points_of_other_thresholds_are_judged_and_charged_at_their_own_rates(job, genome, records_of):

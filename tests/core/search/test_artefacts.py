@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec.config
@@ -15,8 +17,10 @@ import pytest
 from crossbreed.core.artefacts import Artefacts, patience
 from crossbreed.core.errors import ArtefactsLost, ConfigError
 from crossbreed.core.search import executors, reproduce, trained
+from crossbreed.core.search import patience as waiting
 from crossbreed.core.search.executors.base import Spool
 from crossbreed.core.search.executors.ray_worker import Worker
+from crossbreed.core.search.jobs import Jobs
 from crossbreed.core.search.progress import Progress
 from crossbreed.core.search.study import PASSING, Study
 from crossbreed.core.search.study_file import StudyFile
@@ -109,7 +113,7 @@ def test_what_only_one_process_sees_is_refused_where_others_work(
 def test_a_search_in_a_store_is_interrupted_and_goes_on_from_its_checkpoint(
     tmp_path: Path, bucket: Path
 ) -> None:
-    file = toy_file(train={"tokens": 4096, "batch": 8, "log_every": 1}, search={"trials": 1})
+    file = toy_file(train={"tokens": 1024, "batch": 8, "rungs": 1, "log_every": 1}, search={"trials": 1})
 
     asked: list[Progress] = []
 
@@ -163,6 +167,33 @@ def test_a_store_that_does_not_answer_begins_no_run(
         with pytest.raises(ArtefactsLost, match="'bucket://b/lab' cannot be opened from host"):
             inline(study)
         assert study.repository.trials(study.row.id) == []
+
+
+def test_a_store_that_was_away_is_waited_for_and_no_run_fails(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, waits, begun, submit = bucket / buckets.AWAY, [], [], Jobs.submit
+
+    def leave(self: Jobs, item: Any, **conditions: Any) -> bool:
+        begun.append(item)
+        if len(begun) == 3 and not waits:
+            away.touch()
+        return submit(self, item, **conditions)
+
+    def come_back(seconds: float) -> None:
+        waits.append(seconds)
+        away.unlink(missing_ok=True)
+
+    monkeypatch.setattr(Jobs, "submit", leave)
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=come_back))
+    file = toy_file(train={"tokens": 512, "batch": 8, "rungs": 1}, search={"trials": 1})
+    with Study.start(str(tmp_path / "study.db"), file, toy_registry()) as study:
+        assert inline(study) == "done"
+        assert len(waits) == 1
+        assert set(study.repository.run_states(study.row.id)) == {"done"}
+        assert check_stored(study.repository, study.row.id) == len(study.repository.runs(study.row.id))
+    assert "the store does not answer" in caplog.text
+    assert "waiting for the store" in caplog.text
 
 
 def test_a_worker_that_sees_another_place_is_not_ready(bucket: Path) -> None:
