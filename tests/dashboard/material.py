@@ -45,6 +45,7 @@ SPEC: dict[str, Any] = {
         "cap": {"memory_bytes": "3%"},
     },
     "train": {"tokens": 300_000, "batch": 32},
+    "evaluation": {"lengths": [1, 2, 4]},
     "search": {"trials": 9, "seeds": 3},
 }
 
@@ -74,10 +75,14 @@ class Sketch:
     state: str = "done"
     origin: str = "start"
     family: str | None = None
+    longer: bool = False
 
+
+LENGTHS = {2: 0.9, 4: 0.6}
+"""Multiples of the training length at which some candidates are judged, and the share of their score that is left."""
 
 SKETCHES: tuple[Sketch, ...] = (
-    Sketch(_genome(_ATTENTION, _SWIGLU), (0.962, 0.958, 0.967), (1490.0, 1512.0, 1503.0), origin="reference"),
+    Sketch(_genome(_ATTENTION, _SWIGLU), (0.962, 0.958, 0.967), (1490.0, 1512.0, 1503.0), origin="reference", longer=True),
     Sketch(_genome(_mixer("mamba2"), _SWIGLU), (0.874, 0.881, 0.866), (1985.0, 2010.0, 1979.0)),
     Sketch(_genome(_mixer("gated_deltanet"), _SWIGLU), (0.991, 0.988, 0.994), (1204.0, 1187.0, 1212.0)),
     Sketch(
@@ -190,15 +195,34 @@ def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch, 
         repository.record_profile(
             run.id, lease, point, [measured(m, speed * factor, device) for m in ("decode", "prefill")]
         )
+    for times, share in LENGTHS.items() if sketch.longer else ():
+        point, about = f"length:{times}", {"length": 32 * times, "items": "f" * 64}
+        metrics = {"accuracy": share * score, "loss_nats": 4 * (1 - share * score)}
+        repository.record_evaluation(
+            run.id,
+            lease,
+            point,
+            tokens=300_000,
+            metrics=metrics,
+            score=share * score,
+            rows=512,
+            settings=about,
+        )
+        repository.record_profile(
+            run.id,
+            lease,
+            point,
+            [measured(m, speed / times**0.5, device, 32 * times) for m in ("decode", "prefill")],
+        )
     repository.record_finished(
         run.id, lease, sketch.state, cause="rates left the budget" if sketch.state == "off_budget" else ""
     )
 
 
-def measured(phase: str, speed: float, device: str) -> Measurement:
+def measured(phase: str, speed: float, device: str, tokens: int = 32) -> Measurement:
     median = speed if phase == "decode" else 11 * speed
     return Measurement(
-        metric=f"{phase}_tokens_per_s", unit="tokens/s", phase=phase, batch=1, tokens=32, dtype="float32", device=device,
+        metric=f"{phase}_tokens_per_s", unit="tokens/s", phase=phase, batch=1, tokens=tokens, dtype="float32", device=device,
         policy="best", compiled=False, median=median, q1=0.98 * median, q3=1.02 * median, repeats=7,
         backends={"attention": "sdpa"},
     )  # fmt: skip

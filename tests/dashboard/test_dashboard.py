@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote
@@ -20,10 +21,12 @@ from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.study import Study
 from crossbreed.figures.words import amount, interval
 from crossbreed.storage import Repository
+from crossbreed.storage.rows import PointRow
 from tests.dashboard.browser import (
     Chromium,
     Server,
     click_candidate,
+    drawn,
     markers,
     metric,
     picture,
@@ -124,7 +127,29 @@ def test_a_candidate_shows_genome_ledger_certificate_curves_and_points(
         expect(page.get_by_text(f"crossbreed show {candidate.row.hash[:12]}")).to_be_visible()
         page.get_by_text("Genome as YAML").click()
         expect(page.get_by_text("mixer: multi_mixer")).to_be_visible()
+        expect(page.get_by_text("2×: not judged yet.")).to_be_visible()
         picture(page, "dashboard-candidate-light-1280")
+
+
+def test_a_candidate_shows_its_speed_by_context_and_its_score_on_longer_texts(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    with Repository.open(str(database), read_only=True) as repository:
+        runs = repository.trial_detail(repository.open_study(STUDY).id, 0).runs[1:]
+
+    def mean(of: Callable[[PointRow], float], point: str) -> float:
+        return sum(of(run.points[point]) for run in runs) / len(runs)
+
+    points = ("own", "length:2", "length:4")
+    with browser.open() as page:
+        visit(page, server.url("candidate", study=STUDY, trial=0, by="loss_nats"))
+        (line,) = drawn(page, "lengths")
+        loss = [mean(lambda p: p.evaluations[-1].metrics["loss_nats"], point) for point in points]
+        assert (line["x"], line["y"]) == ([1, 2, 4], pytest.approx(loss))
+        lines = {t["name"]: t for t in drawn(page, "contexts")}
+        prefill = [mean(lambda p: p.measured("prefill_tokens_per_s")[0].median, point) for point in points]
+        assert lines["prefill, tokens/s"]["x"] == [32, 64, 128]
+        assert lines["prefill, tokens/s"]["y"] == pytest.approx(prefill)
 
 
 def test_every_candidate_is_in_the_table_with_its_state(

@@ -54,6 +54,7 @@ FIELD_TESTS = {
     "MixerCapabilities.reader": f"{MIXERS}::test_a_reader_must_be_offered",
     "MixerCapabilities.head_sizes": "mixer/head-sizes",
     "MixerCapabilities.dtypes": "mixer/dtypes",
+    "MixerCapabilities.longest": "tests/core/search/test_points.py::test_a_mixer_is_left_out_of_a_search_whose_texts_it_cannot_read",
     "MixerCapabilities.packing": "mixer/documents",
     "MixerCapabilities.causal": "mixer/causal",
     "MixerCapabilities.deterministic": "mixer/repeatable",

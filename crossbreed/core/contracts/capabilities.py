@@ -36,6 +36,7 @@ class MixerCapabilities:
     reader:      it offers a reader that a multi-mixer can hold.
     head_sizes:  legal values of the settings ``head_size``, ``key_size`` and ``value_size``, or None for any.
     dtypes:      activation dtypes it runs in.
+    longest:     tokens of the longest text that it can read, or None for any: a table of positions has an end.
     packing:     it keeps documents packed into one row apart.
     causal:      no output depends on a later token.
     deterministic: equal inputs give equal bits on one device.
@@ -50,6 +51,7 @@ class MixerCapabilities:
     reader: bool = False
     head_sizes: tuple[int, ...] | None = None
     dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
+    longest: int | None = None
     packing: bool = True
     causal: bool = True
     deterministic: bool = True

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from crossbreed.core.contracts.space import Range
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import parse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,6 +113,21 @@ class Task:
     def evaluation_hash(self) -> str:
         """SHA-256 (hex) over all evaluation items."""
         raise NotImplementedError(f"{type(self).__name__} must define evaluation_hash()")
+
+    def at_length(self, tokens: int) -> Task:
+        """The same task with rows of ``tokens`` tokens, on which models that were trained on shorter ones are judged.
+
+        Its evaluation items are fixed and in no training row of the task itself; of a task made so, nothing else is asked. A
+        task whose settings have a ``length`` needs to define this only where that alone does not keep them apart. Raises
+        ConfigError where there is no such task.
+        """
+        if "length" not in getattr(type(self.config), "model_fields", {}):
+            raise ConfigError(
+                f"task {type(self).__name__} has no setting length; all of its rows have {self.length} tokens"
+            )
+        return type(self)(
+            parse(type(self.config), {**self.config.model_dump(), "length": tokens}, f"a length of {tokens}")
+        )
 
     def classes(self, batch: Batch) -> TokenClasses:
         """What kind of token stands at each position; unless a task says more, whether it is scored."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from crossbreed.core import genome
 from crossbreed.core.contracts.capabilities import SiteKind
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crossbreed.core.contracts.context import Recorder
+    from crossbreed.core.contracts.task import Task
     from crossbreed.core.model.language_model import LanguageModel
     from crossbreed.core.model.routing import Site
 
@@ -59,7 +60,8 @@ class OperatingPoint:
     ``TextSchedule``), other sites decide for themselves. ``threshold:SHIFT``: every router that has a threshold decides
     with it moved by so much, up for less work. ``depth:L``: stages whose repeats share weights end after L of them.
 
-    The last two are other genomes with the same weights (see ``variant``), which decide for themselves.
+    The last two are other genomes with the same weights (see ``variant``), which decide for themselves. ``length:N``: the
+    model decides, on texts N times as long as those it was trained on.
     """
 
     name: str
@@ -67,6 +69,7 @@ class OperatingPoint:
     schedule: TextSchedule | None = None
     shift: float | None = None
     depth: int | None = None
+    length: int | None = None
 
     @staticmethod
     def parse(name: str) -> OperatingPoint:
@@ -80,6 +83,8 @@ class OperatingPoint:
             return OperatingPoint(f"schedule:{schedule}", schedule=schedule)
         if kind == "depth" and rest.isdecimal() and int(rest) >= 1:
             return OperatingPoint(f"depth:{int(rest)}", depth=int(rest))
+        if kind == "length" and rest.isdecimal() and int(rest) >= 2:
+            return OperatingPoint(f"length:{int(rest)}", length=int(rest))
         if kind == "threshold" and (shift := _finite(rest)):
             return OperatingPoint(f"threshold:{shift:+.12g}", shift=shift)
         try:
@@ -89,12 +94,15 @@ class OperatingPoint:
         if kind != "forced" or not 0 <= value <= 1:
             raise ConfigError(
                 f"unknown operating point {name!r}; it must be 'own', 'forced:' and a rate in [0, 1], 'threshold:' and a shift "
-                f"other than 0, 'depth:' and repeats of at least 1, or 'schedule:' and {GRAMMAR}"
+                f"other than 0, 'depth:' and repeats of at least 1, 'length:' and a multiple of at least 2, or 'schedule:' and {GRAMMAR}"
             )
         return OperatingPoint(name, value)
 
-    def fits(self, architecture: Architecture, parts: Parts) -> bool:
-        """Whether it says anything about a model of this architecture."""
+    def fits(self, architecture: Architecture, parts: Parts, tokens: int) -> bool:
+        """Whether it says anything about a model of this architecture, trained on texts of ``tokens`` tokens."""
+        if self.length is not None:
+            limit = longest(architecture, parts)
+            return limit is None or self.length * tokens <= limit.tokens
         if self.schedule is not None:
             return self.schedule.fits(genome.reader_names(architecture.stages))
         if self.rate is not None:
@@ -110,6 +118,10 @@ class OperatingPoint:
             stages = tuple(self._cut(stage, parts) for stage in architecture.stages)
             return architecture.model_copy(update={"stages": stages})
         return architecture
+
+    def task(self, task: Task) -> Task:
+        """The task on which it is judged and timed. Raises ConfigError for one whose rows have one length alone."""
+        return task if self.length is None else task.at_length(self.length * task.length)
 
     def model(self, trained: LanguageModel, parts: Parts, backend: str = "auto") -> LanguageModel:
         """A trained model as it runs at this point, on the same weights: itself unless the point is another genome."""
@@ -174,6 +186,25 @@ class OperatingPoint:
         number = stretch.first if stretch.number is None else stretch.number
         on_T = spread(self.rate, number, T, device)
         return {name: (on_T * (site.choices - 1)).expand(B, T) for name, site in sites.items()}
+
+
+class Limit(NamedTuple):
+    """The longest text that a mixer can read, in tokens."""
+
+    mixer: str
+    tokens: int
+
+
+def longest(architecture: Architecture, parts: Parts) -> Limit | None:
+    """The tightest limit among a genome's mixers and readers, None where no text is too long."""
+    names = {sub.mixer for stage in architecture.stages for block in stage.blocks for sub in block.sublayers}
+    names |= set(genome.reader_names(architecture.stages))
+    limits = [
+        Limit(name, found)
+        for name in sorted(names)
+        if (found := parts.descriptor("mixer", name).capabilities.longest) is not None
+    ]
+    return min(limits, key=lambda limit: limit.tokens, default=None)
 
 
 OWN = OperatingPoint("own")

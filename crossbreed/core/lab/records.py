@@ -115,7 +115,11 @@ class RungDone:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The evaluation of a trained model at one operating point, with its realised ledger and certificate."""
+    """The evaluation of a trained model at one operating point, with its realised ledger and certificate.
+
+    settings: what else tells how it was judged: on texts of another length, their ``length`` in tokens and the SHA-256 of the
+    ``items``.
+    """
 
     point: str
     tokens: int
@@ -126,6 +130,7 @@ class Evaluated:
     unscored_rows: int
     ledger: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

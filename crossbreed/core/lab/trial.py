@@ -160,6 +160,7 @@ class _Trial:
             )
         if "train" in job.phases:
             check_training(self.architecture, registry)
+        self._tasks: dict[str, Task] = {}
         self._check_texts()
         self.device = pick_device(job.device)
         # Before the candidate itself: a kernel that is wrong on this device is to be named, not trained with.
@@ -221,7 +222,11 @@ class _Trial:
         self.cost_model.estimate(self.architecture, Shape(tokens=self.task.length))
         modes = mode_readers(self.architecture)
         for name in (*self.job.judged, *self.job.points):
-            OperatingPoint.parse(name).check(modes, self.task.length)
+            point = OperatingPoint.parse(name)
+            task = self._task(point)
+            point.check(modes, task.length)
+            # A schedule of the genome's must fit the longer texts, too.
+            self.cost_model.estimate(self.architecture, Shape(tokens=task.length))
 
     def _ledger(self, rates: Rates | None = None, architecture: genome.Architecture | None = None) -> Ledger:
         shape = Shape(tokens=self.task.length) if self.budget is None else self.budget.shape.as_shape()
@@ -276,8 +281,20 @@ class _Trial:
     def _at(self, point: OperatingPoint) -> Evaluation:
         seed, dtype = self.job.seed, self.recipe.dtype
         return evaluate(
-            self._model(point), self.task, self.recipe.eval_batch, point=point, seed=seed, dtype=dtype
+            self._model(point), self._task(point), self._rows(point), point=point, seed=seed, dtype=dtype
         )
+
+    def _task(self, point: OperatingPoint) -> Task:
+        """The task as it is at a point, made once."""
+        if point.length is None:
+            return self.task
+        if point.name not in self._tasks:
+            self._tasks[point.name] = point.task(self.task)
+        return self._tasks[point.name]
+
+    def _rows(self, point: OperatingPoint) -> int:
+        """Rows evaluated at once: of longer texts fewer, so that they take no more memory."""
+        return max(1, self.recipe.eval_batch // (point.length or 1))
 
     def _model(self, point: OperatingPoint) -> LanguageModel:
         return point.model(self.model, self.registry, self.job.backend)
@@ -299,8 +316,15 @@ class _Trial:
     def _judge(self, point: OperatingPoint, found: Evaluation) -> Certificate | None:
         """Report an evaluation with the ledger and the certificate of what was really run."""
         certificate, architecture = None, point.variant(self.architecture, self.registry)
-        if self.budget is not None:
-            certificate = certify(architecture, self.budget, self.cost_model, rates=found.rates)
+        settings, ledger = None, None
+        if point.length is not None:
+            # Ledger and budget are of the training length.
+            task = self._task(point)
+            settings = {"length": task.length, "items": task.evaluation_hash()}
+        else:
+            ledger = _plain(self._ledger(found.rates, architecture).as_dict())
+            if self.budget is not None:
+                certificate = certify(architecture, self.budget, self.cost_model, rates=found.rates)
         self.emit(
             Evaluated(
                 point=point.name,
@@ -310,8 +334,9 @@ class _Trial:
                 rates=found.rates,
                 rows=found.rows,
                 unscored_rows=found.unscored_rows,
-                ledger=_plain(self._ledger(found.rates, architecture).as_dict()),
+                ledger=ledger,
                 certificate=None if certificate is None else certificate.model_dump(mode="json"),
+                settings=settings,
             )
         )
         return certificate
@@ -328,7 +353,12 @@ class _Trial:
     def _timed(self, point: OperatingPoint) -> Profiled:
         job = self.job
         return profile(
-            self._model(point), self.task, point, backend=job.backend, seed=job.seed, dtype=self.recipe.dtype
+            self._model(point),
+            self._task(point),
+            point,
+            backend=job.backend,
+            seed=job.seed,
+            dtype=self.recipe.dtype,
         )
 
     @contextmanager

@@ -72,9 +72,11 @@ def look(
     model = run.model
     if point.name.startswith(FITTED):
         model = fitted.load(repository, run, point.name, registry)
-    task, modes = run.setting.task, mode_readers(model.architecture)
+    task, modes = point.task(run.setting.task), mode_readers(model.architecture)
     point.check(modes, task.length)
-    if not point.name.startswith(FITTED) and not point.fits(model.architecture, registry):
+    if not point.name.startswith(FITTED) and not point.fits(
+        model.architecture, registry, run.setting.task.length
+    ):
         raise ConfigError(
             f"operating point {point.name!r} says nothing about run {key}: it has nothing to force, to move or to cut."
         )

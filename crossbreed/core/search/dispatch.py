@@ -83,11 +83,11 @@ class Fitting:
     _known: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, number: int) -> tuple[str, ...]:
-        points = self.setting.file.search.points
+        points, length = self.setting.file.points, self.setting.task.length
         if points and number not in self._known:
             genes = self.repository.trial(self.study_id, number).genome
             architecture = genome.parse(Architecture, genes, f"trial {number}")
             self._known[number] = tuple(
-                p for p in points if OperatingPoint.parse(p).fits(architecture, self.setting.registry)
+                p for p in points if OperatingPoint.parse(p).fits(architecture, self.setting.registry, length)
             )
         return self._known.get(number, ())

@@ -292,7 +292,7 @@ class Driver:
 
     def _to_judge_again(self) -> list[Item]:
         """Ended runs that lack points, each once a session."""
-        if not self.search.points:
+        if not self.setting.file.points:
             return []
         return [item for item in self.board.unjudged() if item.seed.run_id not in self._judged_again]
 

@@ -93,6 +93,7 @@ def store(repository: Repository, run_id: int, folder: str, lease: str, record: 
             rates=record.rates,
             ledger=record.ledger,
             certificate=record.certificate,
+            settings=record.settings,
         )
     if isinstance(record, Analysed):
         return repository.record_analytics(

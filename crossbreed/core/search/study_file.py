@@ -167,8 +167,13 @@ class SearchSection(Section):
         from crossbreed.core.lab.operating_points import OWN, OperatingPoint
 
         # Own decisions are always judged.
-        names = dict.fromkeys(OperatingPoint.parse(point).name for point in points)
-        return tuple(name for name in names if name != OWN.name)
+        found = dict.fromkeys(map(OperatingPoint.parse, points))
+        longer = [point.name for point in found if point.length is not None]
+        if longer:
+            raise ValueError(
+                f"{longer[0]!r} cannot compete with results at the training length; name it in evaluation.lengths"
+            )
+        return tuple(point.name for point in found if point != OWN)
 
     @field_validator("sampler")
     @classmethod
@@ -194,6 +199,21 @@ class SearchSection(Section):
         return min(self.trials, self.stop.max_trials or self.trials)
 
 
+class EvaluationSection(Section):
+    """What trained candidates are judged on beside the task's own items.
+
+    lengths: multiples of the training length, such as ``[1, 2, 4]``: every run that counts is judged and timed on texts so many
+             times as long, too. These results compete for nothing; 1 is always there.
+    """
+
+    lengths: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = (1,)
+
+    @field_validator("lengths")
+    @classmethod
+    def _own_length_first(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted({1, *lengths}))
+
+
 class StudyFile(Section):
     """A whole study file."""
 
@@ -204,6 +224,7 @@ class StudyFile(Section):
     budget: BudgetSection
     train: Recipe
     objectives: dict[str, Direction] = {"score": "max", "decode_tokens_per_s": "max"}
+    evaluation: EvaluationSection = EvaluationSection()
     search: SearchSection = SearchSection()
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -238,6 +259,11 @@ class StudyFile(Section):
             )
         return self
 
+    @property
+    def points(self) -> tuple[str, ...]:
+        """Operating points at which runs are judged and timed beside their own decisions; those of ``search.points`` compete."""
+        return (*self.search.points, *(f"length:{n}" for n in self.evaluation.lengths if n > 1))
+
     @staticmethod
     def load(path: str | Path) -> StudyFile:
         """Read a study file and inline its reference genome. Raises ConfigError sentences with nearest keys."""
@@ -269,7 +295,7 @@ class StudyFile(Section):
     def check_continues(self, stored: StudyFile) -> None:
         """Raise ConfigError when this file may not continue a stored study: results of both would not be comparable.
 
-        The space, the search section and the order of objectives may change; a study may grow.
+        The space, the sections evaluation and search and the order of objectives may change; a study may grow.
         """
         for section in ("task", "budget", "train", "objectives"):
             if getattr(self, section) != getattr(stored, section):

@@ -89,6 +89,7 @@ def resolve_runs(file: StudyFile, registry: Registry) -> RunSetting:
     reference = _reference(file, registry, task)
     budget = _budget(file, registry, task, cost_model, reference)
     _check_points(file, registry, task, reference)
+    _check_lengths(file, task)
     return RunSetting(file, registry, task, budget, cost_model, reference)
 
 
@@ -111,9 +112,9 @@ def open_space(
         vocab=place.vocab,
         length=place.length,
         d_model=place.d_model,
-        mixers=_allowed(registry, "mixer", section.mixers, place.dtype, left_out),
-        routers=_allowed(registry, "router", section.routers, place.dtype, left_out),
-        depth=_allowed(registry, "depth", section.depth, place.dtype, left_out),
+        mixers=_allowed(registry, "mixer", section.mixers, place, left_out),
+        routers=_allowed(registry, "router", section.routers, place, left_out),
+        depth=_allowed(registry, "depth", section.depth, place, left_out),
         parts=registry,
     )
     return space, setting, tuple(left_out)
@@ -143,6 +144,16 @@ def _check_points(file: StudyFile, registry: Registry, task: Task, reference: Ar
             schedule.at(task.length, readers)
             if modes and not schedule.readers:
                 schedule.at(task.length, modes)
+
+
+def _check_lengths(file: StudyFile, task: Task) -> None:
+    """Raise ConfigError for a length that the task does not have."""
+    for times in file.evaluation.lengths:
+        if times > 1:
+            try:
+                task.at_length(times * task.length)
+            except ConfigError as error:
+                raise ConfigError(f"evaluation.lengths asks for {times} times the length: {error}") from error
 
 
 def _reference(file: StudyFile, registry: Registry, task: Task) -> Architecture | None:
@@ -192,7 +203,7 @@ def set_budget(
 
 
 def _allowed(
-    registry: Registry, kind: Kind, names: Names, dtype: str, left_out: list[str]
+    registry: Registry, kind: Kind, names: Names, place: Place, left_out: list[str]
 ) -> tuple[str, ...]:
     """The names a study may use. A named part that cannot serve is an error; ``all`` leaves it out and says so.
 
@@ -200,14 +211,14 @@ def _allowed(
     """
     if names != "all":
         for name in names:
-            reason = _elsewhere(registry, kind, name) or _incapable(registry, kind, name, dtype)
+            reason = _elsewhere(registry, kind, name) or _incapable(registry, kind, name, place)
             if reason:
                 raise MissingCapability(f"{KIND_LABELS[kind]} {name!r} {reason}")
         return tuple(dict.fromkeys(names))
     able = []
     for name in searched(registry, kind):
         try:
-            reason = _incapable(registry, kind, name, dtype)
+            reason = _incapable(registry, kind, name, place)
         except PluginError as error:
             reason = f"is left out: {error}"
         if reason:
@@ -234,7 +245,7 @@ def _elsewhere(registry: Registry, kind: Kind, name: str) -> str:
     return ""
 
 
-def _incapable(registry: Registry, kind: Kind, name: str, dtype: str) -> str:
+def _incapable(registry: Registry, kind: Kind, name: str, place: Place) -> str:
     """Why a part cannot serve in a search, or an empty string. Raises when it is unknown or fails to import."""
     descriptor = registry.descriptor(kind, name)
     registry.factory(kind, name)
@@ -243,7 +254,10 @@ def _incapable(registry: Registry, kind: Kind, name: str, dtype: str) -> str:
         return ""
     if not capabilities.causal:
         return "is not causal; language models are judged token by token."
-    dtypes = getattr(capabilities, "dtypes", (dtype,))
-    if dtype not in dtypes:
-        return f"does not run in the budget's dtype {dtype!r}; it runs in {', '.join(dtypes)}."
+    dtypes = getattr(capabilities, "dtypes", (place.dtype,))
+    if place.dtype not in dtypes:
+        return f"does not run in the budget's dtype {place.dtype!r}; it runs in {', '.join(dtypes)}."
+    longest = getattr(capabilities, "longest", None)
+    if longest is not None and longest < place.length:
+        return f"reads texts of {longest} tokens at most; the task's have {place.length}."
     return ""

@@ -11,7 +11,7 @@ from crossbreed.core.contracts.capabilities import Axis
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, parse, to_yaml
 from crossbreed.core.search.candidates import Candidate, Objectives
-from crossbreed.dashboard import choice, queries, tables
+from crossbreed.dashboard import choice, lengths, queries, tables
 from crossbreed.dashboard.choosers import one_candidate
 from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.queries import Detail
@@ -54,6 +54,7 @@ def body() -> None:
         _curves(detail)
     with points:
         _points(detail)
+    lengths.panels(study, candidate, detail)
     _ledger(detail)
     _runs(detail)
 
@@ -167,7 +168,7 @@ def _points(detail: Detail) -> None:
     )
     st.caption(
         "`own` is the model at its own decisions; points that the study file names stand on charts beside it; `forced:r` runs a "
-        "share r; `fitted:...` decides by routers fitted after training, judged on every second evaluation row."
+        "share r; `length:n` reads texts n times as long; `fitted:...` decides by routers fitted after training, judged on every second evaluation row."
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,20 @@ KINDS = {
 """Classes of ASCII bytes; all others (control codes, parts of longer UTF-8 characters) are ``other``."""
 
 
+class Cut(NamedTuple):
+    """A text, and [start, stop) of the training and of the evaluation part of each of its regions."""
+
+    text: Bytes
+    train: list[tuple[int, int]]
+    kept: list[tuple[int, int]]
+
+    @staticmethod
+    def of(config: BytesConfig) -> Cut:
+        """A text read and cut. Raises ConfigError for one that cannot be."""
+        text = read_text(Path(config.path))
+        return Cut(text, *split(text, config))
+
+
 class TextBytes(Task):
     """Predict each next byte. The text is cut into equal regions; the end of each is kept for evaluation.
 
@@ -44,10 +59,9 @@ class TextBytes(Task):
 
     config: BytesConfig
 
-    def __init__(self, config: BytesConfig) -> None:
+    def __init__(self, config: BytesConfig, cut: Cut | None = None) -> None:
         super().__init__(config)
-        self._text = read_text(Path(config.path))
-        self._train, self._kept = split(self._text, config)
+        self._text, self._train, self._kept = Cut.of(config) if cut is None else cut
         windows = np.concatenate([np.arange(a, b - config.length, config.length) for a, b in self._kept])
         count = min(config.eval_items, len(windows))
         self._windows = windows[np.arange(count) * len(windows) // count]
@@ -94,6 +108,21 @@ class TextBytes(Task):
 
     def evaluation_hash(self) -> str:
         return digest([self._rows(self._windows)])
+
+    def at_length(self, tokens: int) -> TextBytes:
+        """Longer windows inside the same evaluation parts: another cut would show what was trained on."""
+        room = [b - a - 1 for a, b in self._kept]
+        if max(room) < tokens:
+            raise ConfigError(
+                f"the evaluation parts of {self.config.path!r} hold windows of {max(room)} bytes at most, too few for "
+                f"length {tokens}; raise eval_fraction or lower regions"
+            )
+        cut = Cut(
+            self._text,
+            [(a, b) for a, b in self._train if b - a > tokens],
+            [(a, b) for a, b in self._kept if b - a > tokens],
+        )
+        return TextBytes(self.config.model_copy(update={"length": tokens}), cut)
 
     def classes(self, batch: Batch) -> TokenClasses:
         """The kind of byte that is read at each position."""

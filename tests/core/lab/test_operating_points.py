@@ -115,10 +115,10 @@ def test_what_a_point_fits(parts: Registry) -> None:
     looped = recurrent(halt={"name": "segment_random", "params": {"segment": 4}})
     fits = {
         name: (
-            OperatingPoint.parse(name).fits(plain, parts),
-            OperatingPoint.parse(name).fits(looped, parts),
+            OperatingPoint.parse(name).fits(plain, parts, 12),
+            OperatingPoint.parse(name).fits(looped, parts, 12),
         )
-        for name in ("own", "forced:0.1", "schedule:0=1", "threshold:+0.1", "depth:2", "depth:3")
+        for name in ("own", "forced:0.1", "schedule:0=1", "threshold:+0.1", "depth:2", "depth:3", "length:4")
     }
     assert fits == {
         "own": (True, True),
@@ -127,6 +127,7 @@ def test_what_a_point_fits(parts: Registry) -> None:
         "threshold:+0.1": (False, True),
         "depth:2": (False, True),
         "depth:3": (False, False),
+        "length:4": (True, True),
     }
 
 

@@ -78,6 +78,19 @@ def test_a_trained_run_is_judged_and_timed_at_schedules_without_training(trained
     assert (timed.point, timed.rates["mode"]) == (POINTS[2], (0.0, 1.0))
 
 
+def test_a_trained_run_is_judged_and_timed_on_longer_texts(trained: Any, records_of: Any, task: Any) -> None:
+    again = replace(
+        trained, lease="lease-2", phases=("evaluate", "profile"), judged=("length:3",), points=("length:3",)
+    )
+    longer = task.at_length(36)
+    first, second = (of(Evaluated, records_of(again)) for _ in range(2))
+    assert first == second
+    assert first[0].settings == {"length": 36, "items": longer.evaluation_hash()}
+    assert (first[0].rows, first[0].ledger, first[1].settings) == (24, None, None)
+    (timed,) = of(Profiled, records_of(again))
+    assert {(m.phase, m.tokens) for m in timed.measurements} == {("prefill", 36), ("decode", 36)}
+
+
 def test_a_schedule_is_judged_the_same_in_any_batch(build: Any, task: Any):
     model = build(oryx())
     point = OperatingPoint.parse(POINTS[2])

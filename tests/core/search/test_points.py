@@ -18,7 +18,7 @@ from crossbreed.core.search.driver import DriverOptions
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import resolve
 from crossbreed.storage import Repository
-from tests.core.search.material import Scripted, by_width, drive, setting, study_data, toy_registry
+from tests.core.search.material import Scripted, by_width, drive, plugin, setting, study_data, toy_registry
 
 SWITCHING, SINGLE = "schedule:0=mamba2,-4=attention", "schedule:0=attention"
 
@@ -121,6 +121,68 @@ def test_points_added_to_a_finished_study_judge_its_runs_again_without_training(
     again = Scripted()
     drive(database, study, again)[1].close()
     assert again.log == []
+
+
+TABLE = """
+from dataclasses import replace
+
+from crossbreed import hookimpl
+from crossbreed.plugins import mixers
+
+
+@hookimpl
+def register_mixers():
+    (found,) = [d for d in mixers.register_mixers() if d.name == "attention"]
+    return [replace(found, name="table", capabilities=replace(found.capabilities, longest=40))]
+"""
+"""Attention that reads 40 tokens at most."""
+
+
+def table() -> dict[str, Any]:
+    sublayers = [
+        {"mixer": "table", "params": {"heads": 1, "head_size": 16}},
+        {"mixer": "swiglu", "params": {"hidden": 8}},
+    ]
+    block = {"sublayers": sublayers}
+    return {"vocab": 24, "d_model": 16, "stages": [{"blocks": [block]}]}
+
+
+def test_longer_texts_reach_every_run_that_can_read_them_and_compete_for_nothing(tmp_path: Path) -> None:
+    registry = toy_registry(plugin("table.py", TABLE))
+    limited = registry.canonical(Architecture.model_validate(table()))
+    study = setting(registry, search={"trials": 0, "seeds": 1}, evaluation={"lengths": [4, 2]})
+    assert study.file.points == ("length:2", "length:4")
+    executor = Scripted()
+    end, repository, study_id = drive(
+        tmp_path / "lengths.db", study, executor, DriverOptions(named=(limited,))
+    )
+    assert end == "done"
+    wanted = {0: {"length:2", "length:4", "own"}, 1: {"length:2", "own"}}
+    for number, points in wanted.items():
+        for run in repository.trial_detail(study_id, number).runs:
+            assert {name for name, point in run.points.items() if point.evaluations} == points
+    objectives = Objectives.of(study.file)
+    assert {c.point for c in read(repository.candidates(study_id, points=None), objectives)} == {"own"}
+    repository.close()
+
+
+def test_a_mixer_is_left_out_of_a_search_whose_texts_it_cannot_read() -> None:
+    registry = toy_registry(plugin("table.py", TABLE))
+    longer = study_data(task={"params": {"pairs": 2, "length": 64, "vocab": 24, "eval_items": 64}})
+    left_out = resolve(StudyFile.read(longer), registry).left_out
+    assert left_out == ("mixer 'table' reads texts of 40 tokens at most; the task's have 64.",)
+
+
+@pytest.mark.parametrize(
+    ("section", "sentence"),
+    [
+        ({"evaluation": {"lengths": [0]}}, "lengths.0 must be at least 1, got 0"),
+        ({"search": {"points": ["length:2"]}}, "'length:2' cannot compete .* name it in evaluation.lengths"),
+    ],
+)
+def test_lengths_that_a_study_file_may_not_name(section: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        StudyFile.read(study_data(**section))
 
 
 def test_a_point_that_cannot_be_judged_again_leaves_the_run_as_it_was(tmp_path: Path, toys: Registry):

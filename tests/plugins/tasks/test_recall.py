@@ -35,6 +35,16 @@ def test_a_row_written_out_by_hand_is_solved():
     assert (t.config.keys, t.config.values) == (4, 4)
 
 
+def test_longer_rows_are_fixed_items_of_their_own():
+    t = task(length=16, pairs=2, eval_items=64)
+    longer = t.at_length(64)
+    assert (longer.length, longer.vocab) == (64, t.vocab)
+    assert longer.evaluation_hash() == task(length=16, pairs=2, eval_items=64).at_length(64).evaluation_hash()
+    assert longer.evaluation_hash() != t.evaluation_hash()
+    with pytest.raises(ConfigError, match="length 3 is too short for 2 pairs"):
+        t.at_length(3)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -65,6 +65,24 @@ def test_training_and_evaluation_share_no_byte_of_the_text(tmp_path, settings):
     assert t.overlap().shared == 0
 
 
+def test_longer_windows_share_no_byte_with_training_at_the_task_s_own_length(tmp_path):
+    path = numbered(tmp_path / "numbers.txt", 8000)
+    t = task(path, length=11, regions=4)
+    longer = t.at_length(44)
+    text = path.read_bytes()
+    kept = {p for a, b in split(text, t.config)[1] for p in range(a, b)}
+    (batch,) = longer.evaluation(1000)
+    starts = [text.index(bytes(row)) for row in batch.tokens_BT.tolist()]
+    assert len(starts) > 5
+    assert {p for start in starts for p in range(start, start + 45)} <= kept
+    assert longer.evaluation_hash() == task(path, length=11, regions=4).at_length(44).evaluation_hash()
+    assert longer.evaluation_hash() != t.evaluation_hash()
+    with pytest.raises(
+        ConfigError, match=r"hold windows of 199 bytes at most, too few for length 200; raise"
+    ):
+        t.at_length(200)
+
+
 def test_training_reaches_every_legal_window_and_no_other(tmp_path):
     path = tmp_path / "letters.txt"
     path.write_bytes(bytes(range(65, 125)))
