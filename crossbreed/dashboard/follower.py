@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 from crossbreed.core.search.board import PROPOSED
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives
@@ -15,6 +16,8 @@ from crossbreed.core.search.roster import Roster
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import Revision, Stamp
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Results:
@@ -22,12 +25,24 @@ class Results:
     keys included.
 
     revisions: number -> what a later reading of that candidate is compared by. judged: see ``Roster``.
+    Tabs share one of these as long as nothing changes, and with it whatever was made of it (``kept``).
     """
 
     candidates: tuple[Candidate, ...]
     objectives: Objectives
     revisions: Mapping[int, Revision] = field(default_factory=dict)
     judged: int = 0
+    _kept: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    _making: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+
+    def kept(self, what: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once however many tabs ask for it; nobody may change it. ``what``: tells it from the rest
+        that is made of these results, and holds all that it depends on beside them."""
+        with self._making:
+            if what not in self._kept:
+                self._kept[what] = make()
+            found: T = self._kept[what]
+            return found
 
     @cached_property
     def front(self) -> tuple[Candidate, ...]:

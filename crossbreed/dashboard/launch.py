@@ -18,7 +18,7 @@ from crossbreed.storage import Database
 ADDRESS = "127.0.0.1"
 URL_VARIABLE = "CROSSBREED_DB"
 DEFAULT_URL = "./crossbreed.db"
-APP = Path(__file__).with_name("app.py")
+SERVER = Path(__file__).with_name("server.py")
 
 _OPTIONS = {
     "server.fileWatcherType": "none",
@@ -71,7 +71,7 @@ def command(port: int | None = None, *, browser: bool = True, host: str = ADDRES
         options["server.port"] = str(port)
     flags = [f"--{name}={value}" for name, value in options.items()]
     flags += [f"--server.allowedHosts={name}" for name in dict.fromkeys(_hosts(host))]
-    return [sys.executable, "-m", "streamlit", "run", str(APP), *flags]
+    return [sys.executable, "-m", "streamlit", "run", str(SERVER), *flags]
 
 
 def environment(url: str) -> dict[str, str]:

@@ -34,11 +34,14 @@ PART_NAMES = ("mixer", "name", "kind")
 def candidate_rows(candidates: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:
     """Every candidate with its state and cause, objectives with intervals, cost, and nominal residuals in percent.
 
-    The front first, then by number. Cells nobody measured are empty; an open star is a member that no fresh run has
-    confirmed yet.
+    In order. Cells nobody measured are empty; an open star is a member that no fresh run has confirmed yet.
     """
-    ordered = sorted(candidates, key=lambda c: (not c.on_front, c.row.number, c.point != OWN))
-    return pd.DataFrame([_candidate_row(c, objectives) for c in ordered])
+    return pd.DataFrame([_candidate_row(c, objectives) for c in in_order(candidates)])
+
+
+def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The front first, then by number."""
+    return sorted(candidates, key=lambda c: (not c.on_front, c.row.number, c.point != OWN))
 
 
 def _candidate_row(candidate: Candidate, objectives: Objectives) -> dict[str, Any]:

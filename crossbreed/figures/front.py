@@ -69,6 +69,8 @@ def costs(candidate: Candidate) -> Mapping[str, float]:
 def with_costs(candidates: Sequence[Candidate], names: Iterable[str]) -> list[Candidate]:
     """The same candidates, some quantities of their ledgers beside their objectives, so that axes may show them."""
     extra = [n for n in names if n in QUANTITIES]
+    if not extra:
+        return list(candidates)
     return [
         replace(
             c,

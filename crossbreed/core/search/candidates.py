@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from crossbreed.core.ledger import QUANTITIES
@@ -165,7 +166,7 @@ class Candidate:
         """The learning rate of its best setting; None while that is not known."""
         return None if self.chosen is None else self.chosen.lr
 
-    @property
+    @cached_property
     def eligible(self) -> bool:
         """Whether it may stand on the front: trained and measured, never off its budget, and able to be confirmed."""
         if not self.done or any(s.state == "off_budget" for s in self.counted):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import streamlit as st
 
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow
-from crossbreed.dashboard.tables import candidate_rows
+from crossbreed.dashboard.queries import Results
+from crossbreed.dashboard.tables import candidate_rows, in_order
 from crossbreed.figures.words import CONVENTIONS, UNITS, code, counts, key_in_words
 
 TABLE = "candidates-table"
 ROWS_SHOWN = 16
+PAGE = 1_000
+"""Rows that are sent to the browser at once."""
 
 
 def body() -> None:
@@ -24,7 +28,7 @@ def body() -> None:
         st.info("No candidate is drawn yet; they appear here while `crossbreed search` runs.")
         return
     st.markdown(f"**{len(results.own)} candidates**: {counts(state.trials)}")
-    table = candidate_rows(results.candidates, results.objectives)
+    table = _page(results)
     st.session_state["candidates-order"] = table["#"].tolist()
     st.dataframe(
         table,
@@ -41,6 +45,20 @@ def body() -> None:
         st.caption(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
     st.caption(CONVENTIONS)
     _link()
+
+
+def _page(results: Results) -> pd.DataFrame:
+    """The rows to show; of thousands, those asked for."""
+    ordered = results.kept("order", lambda: in_order(results.candidates))
+    first = 0
+    if len(ordered) > PAGE:
+        starts = range(0, len(ordered), PAGE)
+        pages = {f"{i + 1} to {min(i + PAGE, len(ordered))}": i for i in starts}
+        first = pages[
+            choice.one_of("Rows", "rows", list(pages), "The front comes first, then all by number.")
+        ]
+    shown = ordered[first : first + PAGE]
+    return results.kept(("rows", first), lambda: candidate_rows(shown, results.objectives))
 
 
 def _chosen() -> None:

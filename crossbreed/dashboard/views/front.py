@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -15,7 +16,6 @@ from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate, Objectives, SpeedKey, crowded
 from crossbreed.core.search.layers import with_speed
 from crossbreed.core.search.membership import front_probabilities
-from crossbreed.core.search.study import Study
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.choosers import FEWEST, MOST, one_candidate, several_candidates
 from crossbreed.dashboard.formats import candidate_formats
@@ -23,7 +23,6 @@ from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.overlays import Overlay, choose_keys, choose_overlay, layer_table
 from crossbreed.dashboard.queries import Results
 from crossbreed.dashboard.tables import candidate_rows
-from crossbreed.figures import report
 from crossbreed.figures.front import MOST_DOMINATED, Marks, axes, drawable, front_figure, with_costs
 from crossbreed.figures.layers import layers_figure
 from crossbreed.figures.words import (
@@ -104,23 +103,39 @@ class Sheet:
 
 def _downloads(study: StudyRow) -> None:
     """The study as files, made when they are asked for."""
-    opened = Study(queries.repository(), study)
-    files: list[tuple[str, str, str, Callable[[], str | bytes]]] = [
-        ("Report", f"{study.name}.html", "text/html", lambda: report.report_html(opened)),
-        ("CSV", f"{study.name}.csv", "text/csv", lambda: str(opened.candidates().to_csv(index=False))),
-        (
-            "Parquet",
-            f"{study.name}.parquet",
-            "application/octet-stream",
-            lambda: report.report_parquet(opened),
-        ),
-        ("JSON", f"{study.name}.json", "application/json", lambda: report.report_json(opened)),
+    files = [
+        ("Report", "html", "text/html"),
+        ("CSV", "csv", "text/csv"),
+        ("Parquet", "parquet", "application/octet-stream"),
+        ("JSON", "json", "application/json"),
     ]
     with st.container(horizontal=True):
-        for label, name, mime, make in files:
+        for label, kind, mime in files:
             st.download_button(
-                label, make, name, mime, key=f"save-{label}", icon=":material/download:", on_click="ignore"
+                label,
+                partial(_file, study, kind),
+                f"{study.name}.{kind}",
+                mime,
+                key=f"save-{label}",
+                icon=":material/download:",
+                on_click="ignore",
             )
+
+
+def _file(study: StudyRow, kind: str) -> str | bytes:
+    # A study that could be run brings PyTorch with it, which nobody who only looks should wait for.
+    from crossbreed.core.search.study import Study
+    from crossbreed.figures import report
+
+    opened = Study(queries.repository(), study)
+    if kind == "csv":
+        return str(opened.candidates().to_csv(index=False))
+    made: dict[str, Callable[[Study], str | bytes]] = {
+        "html": report.report_html,
+        "parquet": report.report_parquet,
+        "json": report.report_json,
+    }
+    return made[kind](opened)
 
 
 def _axes(cells: Sequence[DeltaGenerator], objectives: Objectives, stored: Iterable[str]) -> tuple[str, str]:
