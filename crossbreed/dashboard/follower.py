@@ -12,11 +12,14 @@ from typing import Any, TypeVar
 from crossbreed.core.search.board import PROPOSED
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives
 from crossbreed.core.search.growth import Growth, noted
+from crossbreed.core.search.layers import ROUTER_SITES
 from crossbreed.core.search.roster import Roster
 from crossbreed.storage import Repository
-from crossbreed.storage.rows import Revision, Stamp
+from crossbreed.storage.rows import CandidateRow, Revision, Stamp
 
 T = TypeVar("T")
+KEPT = 64
+"""Things made of one reading of a study that are kept at once."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,18 @@ class Results:
     objectives: Objectives
     revisions: Mapping[int, Revision] = field(default_factory=dict)
     judged: int = 0
-    _kept: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
-    _making: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+    _kept: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False, init=False)
+    _making: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False, init=False)
 
     def kept(self, what: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` gives, made once however many tabs ask for it; nobody may change it. ``what``: tells it from the rest
         that is made of these results, and holds all that it depends on beside them."""
         with self._making:
-            if what not in self._kept:
-                self._kept[what] = make()
-            found: T = self._kept[what]
+            # What was asked for last is at the end, and what nobody asked for longest is let go.
+            found: T = self._kept.pop(what) if what in self._kept else make()
+            self._kept[what] = found
+            if len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
             return found
 
     @cached_property
@@ -112,7 +117,17 @@ class Follower:
         known, roster = self._results.revisions, self._roster
         found = self.repository.changes(self.study_id, known, points=roster.objectives.points)
         gone = known.keys() - found.revisions.keys()
+        for row in found.rows:
+            _lighten(row)
         if found.rows or gone or self._at is None:
             roster.take(found.rows, gone)
             self._results = Results(tuple(roster.candidates), roster.keyed, found.revisions, roster.judged)
         self._at = found.stamp
+
+
+def _lighten(row: CandidateRow) -> None:
+    """Let go of a ledger's lines by part, most of what is kept of a candidate; routers' lines tell which it has. The page of
+    one candidate reads them itself."""
+    for ledger in (row.ledger, *(point.ledger for seed in row.seeds for point in seed.points.values())):
+        if ledger is not None and "parts" in ledger:
+            ledger["parts"] = [p for p in ledger["parts"] if p["site"].rsplit(".", 1)[-1] in ROUTER_SITES]

@@ -84,11 +84,14 @@ def choose_overlay(cells: Sequence[DeltaGenerator], study: StudyRow, results: Re
         own = layer(study.name, results.candidates, objectives, reference)
         layers = [own]
     else:
-        layers = grouped(results.candidates, group, objectives, reference)
+        layers = results.kept(
+            ("layers", by, str(reference)),
+            lambda: grouped(results.candidates, group, objectives, reference),
+        )
     for name in over:
         other = _other(study, others[name], results, reference)
         if other is not None:
-            layers.append(other)
+            layers = [*layers, other]
     plain = group is None and len(layers) == 1
     return Overlay(tuple(layers), plain, reference, objectives)
 

@@ -22,8 +22,7 @@ from crossbreed.core.search import candidates, genes
 from crossbreed.core.search.candidates import OWN, Objectives, SpeedKey
 from crossbreed.core.search.genes import Genes
 from crossbreed.core.search.growth import Growth
-from crossbreed.core.search.study_file import SPEEDS, StudyFile
-from crossbreed.core.search.trained import TASK_DATA
+from crossbreed.core.search.study_file import SPEEDS, TASK_DATA, StudyFile
 from crossbreed.dashboard.follower import Follower
 from crossbreed.dashboard.follower import Results as Results
 from crossbreed.dashboard.launch import DEFAULT_URL, URL_VARIABLE
@@ -166,13 +165,10 @@ def _following(
 
 def speed_keys(study: StudyRow, at: Stamp) -> dict[str, tuple[SpeedKey, ...]]:
     """Speed -> the keys under which a study has measured it up to a stamp, the most frequent first."""
-    return _speed_keys(_identity(), study.id, at)
+    return results(study, at).kept("speed keys", lambda: _speed_keys(study.id))
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _speed_keys(
-    identity: tuple[int, int] | None, study_id: int, at: Stamp
-) -> dict[str, tuple[SpeedKey, ...]]:
+def _speed_keys(study_id: int) -> dict[str, tuple[SpeedKey, ...]]:
     counts = {name: repository().speed_keys(study_id, name, OWN, batch=None) for name in SPEEDS}
     return {name: tuple(key for key, _ in c.most_common()) for name, c in counts.items() if c}
 
@@ -188,20 +184,13 @@ def measured_under(study: StudyRow, at: Stamp, keys: Mapping[str, SpeedKey]) -> 
     found = results(study, at)
     if all(found.objectives.keys.get(name) == key for name, key in keys.items()):
         return found
-    return _measured_under(_identity(), study.id, at, tuple(sorted(keys.items())), _found=found)
+    return found.kept(("under", tuple(sorted(keys.items()))), lambda: _under(found, keys))
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _measured_under(
-    identity: tuple[int, int] | None,
-    study_id: int,
-    at: Stamp,
-    keys: tuple[tuple[str, SpeedKey], ...],
-    _found: Results,
-) -> Results:
-    objectives = replace(_found.objectives, keys={**_found.objectives.keys, **dict(keys)})
-    rows = [candidate.row for candidate in _found.own]
-    return replace(_found, candidates=tuple(candidates.read(rows, objectives)), objectives=objectives)
+def _under(found: Results, keys: Mapping[str, SpeedKey]) -> Results:
+    objectives = replace(found.objectives, keys={**found.objectives.keys, **keys})
+    rows = [candidate.row for candidate in found.own]
+    return replace(found, candidates=tuple(candidates.read(rows, objectives)), objectives=objectives)
 
 
 def detail(study: StudyRow, number: int, at: Stamp) -> Detail:

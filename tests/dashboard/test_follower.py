@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crossbreed.core.search.candidates import Objectives, read
 from crossbreed.core.search.growth import GROWTH, history
-from crossbreed.dashboard.follower import Follower
+from crossbreed.dashboard.follower import KEPT, Follower
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunRow
 from crossbreed.storage.schema import Trial
@@ -196,3 +196,30 @@ def test_threads_that_look_while_others_write_all_end_at_what_is_stored(empty: P
                 counts = future.result()
                 assert counts == sorted(counts)
         shows_what_is_stored(follower)
+
+
+def test_of_a_ledger_only_totals_and_routers_are_kept(empty: Path, tmp_path: Path) -> None:
+    lines = [{"site": "0.0.0.gate", "name": "learned"}, {"site": "0.0.0", "name": "attention"}]
+    with Repository.open(shutil.copy(empty, tmp_path)) as repository:
+        add_trial(repository, 1, ledger={"parameters": 7, "parts": lines})
+        (found,) = Follower(repository, 1, OBJECTIVES).results(repository.stamp(1)).own
+        assert found.row.ledger == {"parameters": 7, "parts": lines[:1]}
+
+
+def test_what_is_made_of_results_is_made_once_and_what_nobody_asks_for_is_let_go(
+    empty: Path, tmp_path: Path
+) -> None:
+    with Repository.open(shutil.copy(empty, tmp_path)) as repository:
+        results = Follower(repository, 1, OBJECTIVES).results(repository.stamp(1))
+    made: list[int] = []
+    with ThreadPoolExecutor(8) as pool:
+        kept = list(pool.map(lambda _: results.kept("a", lambda: made.append(1) or made), range(8)))
+    assert made == [1]
+    assert all(found is kept[0] for found in kept)
+    for i in range(KEPT - 1):
+        results.kept(i, lambda: None)
+    results.kept("a", lambda: made.append(2))
+    results.kept("b", lambda: None)
+    results.kept("a", lambda: made.append(3))
+    results.kept(0, lambda: made.append(4))
+    assert made == [1, 4]

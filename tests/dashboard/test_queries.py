@@ -114,3 +114,23 @@ def test_nothing_can_be_written_through_the_dashboards_repository(url: Path) -> 
     _fill(url)
     with pytest.raises(StorageError, match="read-only"):
         queries.repository().add_event(1, "x")
+
+
+def test_one_engine_serves_any_number_of_threads_with_a_session_each(url: Path) -> None:
+    _fill(url)
+    together = threading.Barrier(TABS)
+
+    def tab(_: int) -> tuple[int, int]:
+        together.wait(30)
+        opened = queries.repository()
+        # Connections wander between threads; whatever a page reads, none is left behind by it.
+        study = queries.studies()[0]
+        at = queries.stamp(study)
+        detail = queries.detail(study, 0, at)
+        queries.health(study, at), queries.effects(study, at), queries.volumes(study, at)
+        return id(opened.database.engine), len(detail.trial.runs)
+
+    with ThreadPoolExecutor(TABS) as pool:
+        found = {result for _ in range(3) for result in pool.map(tab, range(TABS))}
+    assert found == {(id(queries.repository().database.engine), 1)}
+    assert queries.repository().database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]

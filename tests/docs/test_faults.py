@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any
 
 from crossbreed.core.conformance.rule import HOMES, rules_of
@@ -10,6 +11,8 @@ from tests.docs.pages import DOCS
 
 
 def page() -> Any:
+    if str(DOCS / "_generate") not in sys.path:
+        sys.path.append(str(DOCS / "_generate"))
     spec = importlib.util.spec_from_file_location("faults_page", DOCS / "_generate/faults.py")
     assert spec is not None
     assert spec.loader is not None

@@ -22,9 +22,9 @@ from crossbreed.core.search.membership import front_probabilities
 from crossbreed.core.search.patience import drive
 from crossbreed.core.search.progress import Progress
 from crossbreed.core.search.shortlist import front_candidates
-from crossbreed.core.search.study_file import StudyFile
+from crossbreed.core.search.study_file import TASK_DATA, StudyFile
 from crossbreed.core.search.study_setting import StudySetting, resolve
-from crossbreed.core.search.trained import TASK_DATA, check_data
+from crossbreed.core.search.trained import check_data
 from crossbreed.storage import Repository
 from crossbreed.storage.locations import ARTEFACTS
 from crossbreed.storage.rows import StudyRow

@@ -22,6 +22,9 @@ from crossbreed.presets import presets
 SPEEDS = ("decode_tokens_per_s", "prefill_tokens_per_s")
 """Objectives measured on the device, at batch 1 and the task's length."""
 
+TASK_DATA = "task_data"
+"""Kind of the event that keeps the hash of the evaluation items a study was begun with."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Names = Literal["all"] | tuple[str, ...]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -19,13 +19,10 @@ from crossbreed.core.lab.environment import pick_device
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.ledger import Shape
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.search.study_file import StudyFile
+from crossbreed.core.search.study_file import TASK_DATA, StudyFile
 from crossbreed.core.search.study_setting import RunSetting, resolve_runs
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunRow, StudyRow
-
-TASK_DATA = "task_data"
-"""Kind of the event that keeps the hash of the evaluation items a study was begun with."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -10,6 +11,7 @@ import streamlit as st
 from crossbreed.core.search.candidates import OWN, Candidate
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
+from crossbreed.dashboard.queries import Results
 from crossbreed.figures.budgets import (
     WIDEST,
     Certified,
@@ -28,14 +30,17 @@ def body() -> None:
     if study is None:
         return
     results = queries.results(study, queries.stamp(study))
-    found = certified(results.own)
+    found = results.kept("certified", lambda: certified(results.own))
     if not found:
         st.info("No candidate has a certificate yet; they appear here while `crossbreed search` runs.")
         return
     st.markdown("##### Residuals")
     shown = furthest(found)
     st.plotly_chart(
-        residuals_figure(shown), key="residuals", config=PLAIN, alt="Residuals by quantity, in tolerances"
+        results.kept("residuals", lambda: residuals_figure(shown)),
+        key="residuals",
+        config=PLAIN,
+        alt="Residuals by quantity, in tolerances",
     )
     hidden = f" {len(found) - len(shown)} more are not shown." if len(found) > len(shown) else ""
     st.caption(
@@ -43,7 +48,7 @@ def body() -> None:
         f"trained routers, where that differs. Beyond {WIDEST:g} tolerances markers stand at the edge.{hidden}"
     )
     _infeasible([c for c in found if c.standing != "feasible"])
-    _predictions(results.own)
+    _predictions(results)
     st.caption(CONVENTIONS)
 
 
@@ -93,11 +98,12 @@ def _standings(found: Sequence[Certified]) -> dict[str, int]:
     return {s: standings.count(s) for s in dict.fromkeys(standings)}
 
 
-def _predictions(candidates: Sequence[Candidate]) -> None:
+def _predictions(results: Results) -> None:
+    candidates = results.own
     st.markdown("##### Predicted against measured")
     shown = False
     for column, phase in zip(st.columns(2, gap="medium"), ("decode", "prefill"), strict=True):
-        points = _speeds(candidates, phase)
+        points = results.kept(("speeds", phase), partial(_speeds, candidates, phase))
         if points:
             shown = True
             with column:
@@ -107,7 +113,7 @@ def _predictions(candidates: Sequence[Candidate]) -> None:
                     config=PLAIN,
                     alt=f"Predicted against measured {phase} speed",
                 )
-    peaks = _peaks(candidates)
+    peaks = results.kept("peaks", lambda: _peaks(candidates))
     if peaks:
         shown = True
         st.plotly_chart(

@@ -93,7 +93,10 @@ def _bars(chosen: Sequence[Candidate], results: Results) -> None:
     st.markdown("##### On common scales")
     names = list(dict.fromkeys([*results.objectives.names, *COSTS]))
     st.plotly_chart(
-        bars_figure(chosen, names), key="bars", config=PLAIN, alt="Objectives and costs, a bar a candidate"
+        results.kept(("bars", tuple(c.row.number for c in chosen)), lambda: bars_figure(chosen, names)),
+        key="bars",
+        config=PLAIN,
+        alt="Objectives and costs, a bar a candidate",
     )
     st.caption(
         "Means over seeds with 95% Student t intervals from 3 seeds on. Costs are of the ledger at nominal rates; one that is an "

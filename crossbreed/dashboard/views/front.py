@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import Candidate, Objectives, SpeedKey, crowded
-from crossbreed.core.search.layers import with_speed
+from crossbreed.core.search.layers import Layer, with_speed
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.choosers import FEWEST, MOST, one_candidate, several_candidates
@@ -71,7 +72,7 @@ def body() -> None:
     _together(results)
     if results.front:
         st.markdown("##### The front")
-        table = candidate_rows(results.front, results.objectives)
+        table = results.kept("table of the front", lambda: candidate_rows(results.front, results.objectives))
         st.dataframe(
             table.drop(columns=["cause"]),
             hide_index=True,
@@ -153,10 +154,16 @@ def _chart(sheet: Sheet, overlay: Overlay) -> None:
     results, x, y = sheet.results, sheet.x, sheet.y
     wanted = _looks(x)
     together = choice.trial_numbers() or []
-    parts = [
-        (each, *sheet.drawable(each.candidates, off_budget=wanted.off_budget, most=wanted.most))
-        for each in overlay.layers
-    ]
+
+    def drawn_parts() -> list[tuple[Layer, list[Candidate], dict[str, int]]]:
+        return [
+            (each, *sheet.drawable(each.candidates, off_budget=wanted.off_budget, most=wanted.most))
+            for each in overlay.layers
+        ]
+
+    asked = (x, y, tuple(sorted(sheet.keys.items())), wanted)
+    # Fronts of other studies change without these results.
+    parts = results.kept(("parts", asked), drawn_parts) if overlay.plain else drawn_parts()
     shown, hidden = [c for _, some, _ in parts for c in some], Counter[str]()
     for _, _, reasons in parts:
         hidden.update(reasons)
@@ -176,9 +183,10 @@ def _chart(sheet: Sheet, overlay: Overlay) -> None:
         "together": together,
     }
     if overlay.plain:
-        sure = front_probabilities(results.candidates, results.objectives) if wanted.surely else None
-        families = [c.row.family for c in results.candidates]
-        figure = front_figure(shown, families, x, y, marks=Marks(wanted.size_by, sure), **drawn)
+        figure = results.kept(
+            ("front", asked, positive, drawn["selected"], tuple(together)),
+            lambda: _front_figure(results, shown, x, y, wanted, drawn),
+        )
     else:
         layers = [replace(each, candidates=tuple(some)) for each, some, _ in parts]
         figure = layers_figure(layers, x, y, **drawn)
@@ -196,6 +204,14 @@ def _chart(sheet: Sheet, overlay: Overlay) -> None:
             "show."
         )
     _caption(sheet, shown, hidden)
+
+
+def _front_figure(
+    results: Results, shown: Sequence[Candidate], x: str, y: str, wanted: Looks, drawn: Mapping[str, Any]
+) -> go.Figure:
+    sure = front_probabilities(results.candidates, results.objectives) if wanted.surely else None
+    families = [c.row.family for c in results.candidates]
+    return front_figure(shown, families, x, y, marks=Marks(wanted.size_by, sure), **drawn)
 
 
 @dataclass(frozen=True)
