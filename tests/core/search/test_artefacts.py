@@ -16,12 +16,12 @@ import pytest
 
 from crossbreed.core.artefacts import Artefacts, patience
 from crossbreed.core.errors import ArtefactsLost, ConfigError
+from crossbreed.core.lab.train import Trainer
 from crossbreed.core.search import executors, reproduce, trained
 from crossbreed.core.search import patience as waiting
 from crossbreed.core.search.executors.base import Spool
 from crossbreed.core.search.executors.ray_worker import Worker
 from crossbreed.core.search.jobs import Jobs
-from crossbreed.core.search.progress import Progress
 from crossbreed.core.search.study import PASSING, Study
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.storage import Repository, archive, unarchive
@@ -111,25 +111,35 @@ def test_what_only_one_process_sees_is_refused_where_others_work(
 
 
 def test_a_search_in_a_store_is_interrupted_and_goes_on_from_its_checkpoint(
-    tmp_path: Path, bucket: Path
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = toy_file(train={"tokens": 1024, "batch": 8, "rungs": 1, "log_every": 1}, search={"trials": 1})
+    file = toy_file(train={"tokens": 1024, "batch": 8, "rungs": 1}, search={"trials": 1})
+    step, url = Trainer._one_step, str(tmp_path / "study.db")
 
-    asked: list[Progress] = []
-
-    def interrupt(progress: Progress) -> None:
-        if not asked and any((bucket / "b").iterdir()):
-            asked.append(progress)
+    def interrupted(trainer: Trainer) -> Any:
+        found = step(trainer)
+        if trainer.step == 5:
             signal.raise_signal(signal.SIGINT)
+        return found
 
-    # The first run to end leaves the first object; what runs then stops at its next step.
-    with Study.start(str(tmp_path / "study.db"), file, toy_registry()) as study:
-        assert inline(study, on_progress=interrupt) == "interrupted"
-        assert set(study.repository.run_states(study.row.id)) & {"preempted", "queued"}
-    with Study.start(str(tmp_path / "study.db"), file, toy_registry()) as study:
+    with Study.start(url, file, toy_registry()) as study, monkeypatch.context() as patched:
+        patched.setattr(Trainer, "_one_step", interrupted)
+        assert inline(study) == "interrupted"
+        (stopped,) = study.repository.runs(study.row.id, ("preempted",))
+        assert study.repository.artefacts.under(f"tiny/{stopped.number}/0").names() == ["stopped.safetensors"]
+    load, steps = Trainer.load, []
+
+    def loaded(trainer: Trainer, folder: Artefacts, name: str) -> Any:
+        header = load(trainer, folder, name)
+        steps.extend([header.step] if name == "stopped.safetensors" else [])
+        return header
+
+    monkeypatch.setattr(Trainer, "load", loaded)
+    with Study.start(url, file, toy_registry()) as study:
         assert inline(study) == "done"
         runs = study.repository.runs(study.row.id)
         assert {run.state for run in runs} == {"done"}
+        assert steps == [5]
         assert check_stored(study.repository, study.row.id) == len(runs)
     assert not [p for p in (bucket / "b").iterdir() if "stopped" in p.name or p.name.startswith(".")]
 
