@@ -12,8 +12,17 @@ from crossbreed.dashboard.live import SECONDS, unavailable
 from crossbreed.figures.words import code
 
 VIEWS = Path(__file__).parent / "views"
-_STYLE = "<style>.stMainBlockContainer { padding-top: 4.5rem; padding-bottom: 3rem; }</style>"
-"""Streamlit leaves a third of a small screen empty above a page."""
+_STYLE = """<style>
+.stMainBlockContainer { padding-top: 4.5rem; padding-bottom: 3rem; }
+[data-testid="stCaptionContainer"] { color: inherit; opacity: 0.85; }
+[data-testid="stCaptionContainer"] code { color: inherit; }
+[data-testid="stMetricDelta"] { font-size: 0.72rem; }
+.st-key-drawing, .st-key-text { overflow-x: auto; }
+.st-key-drawing > div { min-width: 560px; }
+.st-key-text > div { min-width: 860px; }
+</style>"""
+"""Streamlit leaves a third of a small screen empty above a page, and captions too pale to read, code in them more so. Drawings
+full of words keep the width that those need, and scroll where a screen is narrower."""
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from typing import Literal
 
 import streamlit as st
 
@@ -14,6 +15,8 @@ from crossbreed.figures.words import UNITS, amount, code, interval, seeds
 from crossbreed.storage.rows import StudyRow
 
 SECONDS = 2.0
+NUMBER = 168
+"""Pixels of a large number among others: two stand side by side on a phone."""
 
 
 def follow(body: Callable[[], None], pulse: Callable[[], Hashable]) -> None:
@@ -69,10 +72,17 @@ def current_study() -> StudyRow | None:
     return study
 
 
-def objective(candidate: Candidate, name: str) -> None:
+def objective(candidate: Candidate, name: str, width: int | Literal["stretch"] = "stretch") -> None:
     """An objective's mean in large, its interval under it."""
     count = len(candidate.values[name])
     known = candidate.intervals[name] is not None
     note = f"{interval(candidate, name)} (95%, {seeds(count)})" if known else f"{seeds(count)}, no interval"
     mean = amount(name, candidate.means[name])
-    st.metric(UNITS.get(name, name), mean, note if count else None, delta_color="off", delta_arrow="off")
+    st.metric(
+        UNITS.get(name, name),
+        mean,
+        note if count else None,
+        delta_color="off",
+        delta_arrow="off",
+        width=width,
+    )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from crossbreed.core.search.candidates import Candidate
 from crossbreed.core.search.genes import Effect
@@ -112,38 +111,32 @@ def _differences(figure: go.Figure, lines: int, title: str) -> go.Figure:
     return figure
 
 
-def bars_figure(candidates: Sequence[Candidate], names: Sequence[str]) -> go.Figure:
-    """A small chart a quantity, all candidates on its one scale, from zero; 95% intervals where there are any."""
+def bars_figure(candidates: Sequence[Candidate], name: str) -> go.Figure:
+    """One quantity, a bar a candidate from zero; 95% intervals where there are any."""
     tint = colours([c.row.number for c in candidates])
-    figure = make_subplots(
-        rows=1, cols=len(names), shared_yaxes=True, subplot_titles=[UNITS.get(n, n) for n in names]
-    )
     labels = [f"#{c.row.number}" for c in candidates]
-    for column, name in enumerate(names, start=1):
-        values = [quantity(c, name) for c in candidates]
-        spans = [c.intervals.get(name) for c in candidates]
-        figure.add_bar(
-            x=values,
-            y=labels,
-            orientation="h",
-            marker={"color": [faded(tint[c.row.number], 0.75) for c in candidates]},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [0.0 if s is None else s.high - s.mean for s in spans],
-                "arrayminus": [0.0 if s is None else s.mean - s.low for s in spans],
-                "visible": any(s is not None for s in spans),
-                "color": NEUTRAL,
-            },
-            customdata=[[f"{label}: {amount(name, v)}"] for label, v in zip(labels, values, strict=True)],
-            hovertemplate="%{customdata[0]}<extra></extra>",
-            showlegend=False,
-            row=1,
-            col=column,
-        )
-    figure.update_layout(height=FRAME + ROW * len(candidates), margin={"l": 16, "r": 16, "t": 36, "b": 36})
-    figure.update_annotations(font_size=12)
-    figure.update_xaxes(rangemode="tozero", nticks=4, zeroline=False)
+    values = [quantity(c, name) for c in candidates]
+    spans = [c.intervals.get(name) for c in candidates]
+    figure = go.Figure()
+    figure.add_bar(
+        x=values,
+        y=labels,
+        orientation="h",
+        marker={"color": [faded(tint[c.row.number], 0.75) for c in candidates]},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [0.0 if s is None else s.high - s.mean for s in spans],
+            "arrayminus": [0.0 if s is None else s.mean - s.low for s in spans],
+            "visible": any(s is not None for s in spans),
+            "color": NEUTRAL,
+        },
+        customdata=[[f"{label}: {amount(name, v)}"] for label, v in zip(labels, values, strict=True)],
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        showlegend=False,
+    )
+    figure.update_layout(height=FRAME + ROW * len(candidates), margin={"l": 16, "r": 16, "t": 12, "b": 56})
+    figure.update_xaxes(title=UNITS.get(name, name), rangemode="tozero", nticks=4, zeroline=False)
     # Plotly would read "#1" as a number.
     figure.update_yaxes(autorange="reversed", automargin=True, type="category")
     return figure

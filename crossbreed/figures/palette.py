@@ -13,6 +13,8 @@ NEUTRAL = "#8A8F98"
 AXES = {"sequence": "#0F85C9", "depth": "#CC79A7", "channel": "#009E73", "unknown": NEUTRAL}
 """What a mixer mixes along -> its colour in drawings."""
 ROUTER = "#E69F00"
+INK = {"light": "#262730", "dark": "#FAFAFA"}
+"""Theme -> colour of text on coloured cells: Plotly and Streamlit choose ones too pale."""
 STANDINGS: dict[str, Literal["green", "blue", "gray"]] = {
     "running": "green",
     "complete": "blue",

@@ -65,8 +65,11 @@ def _map(
     return figure
 
 
-def text_figure(found: Numbers, site: Numbers, *, by_entropy: bool) -> go.Figure:
-    """The text, a cell a word: strong where the site chose above its cheapest, or as high as the entropy it read."""
+def text_figure(found: Numbers, site: Numbers, *, by_entropy: bool, ink: str | None = None) -> go.Figure:
+    """The text, a cell a word: strong where the site chose above its cheapest, or as high as the entropy it read.
+
+    ``ink``: colour of the words, None for Plotly's choice.
+    """
     words, length = found["words"], found["length"]
     per_line = min(WORDS_A_LINE, length)
     top = max(1, len(site["choices"]) - 1)
@@ -87,10 +90,10 @@ def text_figure(found: Numbers, site: Numbers, *, by_entropy: bool) -> go.Figure
             text=texts,
             customdata=hints,
             texttemplate="%{text}",
-            textfont={"size": 11},
+            textfont={"size": 11, "color": ink},
             zmin=0.0,
             zmax=1.0,
-            colorscale=[[0.0, faded(COLOURS[1], 0.03)], [1.0, faded(COLOURS[1], 0.85)]],
+            colorscale=[[0.0, faded(COLOURS[1], 0.03)], [1.0, faded(COLOURS[1], 0.6)]],
             showscale=False,
             xgap=1,
             ygap=3,

@@ -46,8 +46,8 @@ def test_candidates_are_compared_on_the_seeds_they_share(
         assert pair.paired is not None
         (trace,) = [t for t in drawn(page, "pairs-score") if t["mode"] == "markers"]
         assert trace["x"][0] == pytest.approx(pair.paired.mean)
-        bars = [t["x"] for t in drawn(page, "bars")]
-        assert bars[0] == pytest.approx([found[0].means["score"], found[1].means["score"]])
+        (bars,) = drawn(page, "bars-score")
+        assert bars["x"] == pytest.approx([found[0].means["score"], found[1].means["score"]])
         assert len([t for t in drawn(page, "overlaid") if t["mode"] == "lines"]) == 8
         picture(page, "dashboard-compare-light-1280")
         page.locator(".st-key-trials-chooser").get_by_role("combobox").click()

@@ -13,16 +13,15 @@ from crossbreed.core.genome import Architecture, parse, to_yaml
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.dashboard import choice, lengths, queries, tables
 from crossbreed.dashboard.choosers import one_candidate
-from crossbreed.dashboard.live import current_study, follow, objective
+from crossbreed.dashboard.live import NUMBER, current_study, follow, objective
 from crossbreed.dashboard.queries import Detail
 from crossbreed.figures.drawing import architecture_figure
 from crossbreed.figures.front import curves_figure
+from crossbreed.figures.palette import INK
 from crossbreed.figures.words import CONVENTIONS, amount, code, short_name
 from crossbreed.storage.rows import StudyRow
 
 POINTS_SHOWN = 9
-INK = {"light": "#262730", "dark": "#FAFAFA"}
-"""Text in drawings: Streamlit's own colour for it is too pale on a coloured box."""
 
 
 def body() -> None:
@@ -67,15 +66,12 @@ def _summary(candidate: Candidate, objectives: Objectives) -> None:
     st.markdown(f"### Candidate {row.number}\n{words}")
     if row.cause:
         st.warning(code(row.cause))
-    cells = st.columns(len(objectives.names) + 3)
-    for cell, name in zip(cells, objectives.names, strict=False):
-        with cell:
-            objective(candidate, name)
     ledger = row.ledger or {}
-    for cell, name in zip(
-        cells[-3:], ("parameters", "training_flops_per_token", "memory_bytes"), strict=True
-    ):
-        cell.metric(short_name(name), amount(name, ledger.get(name)))
+    with st.container(horizontal=True):
+        for name in objectives.names:
+            objective(candidate, name, width=NUMBER)
+        for name in ("parameters", "training_flops_per_token", "memory_bytes"):
+            st.metric(short_name(name), amount(name, ledger.get(name)), width=NUMBER)
 
 
 def _architecture(detail: Detail) -> None:

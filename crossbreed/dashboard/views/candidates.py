@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from crossbreed.dashboard import choice, queries
+from crossbreed.dashboard.choosers import one_candidate
 from crossbreed.dashboard.formats import candidate_formats
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Results
@@ -28,6 +29,7 @@ def body() -> None:
         st.info("No candidate is drawn yet; they appear here while `crossbreed search` runs.")
         return
     st.markdown(f"**{len(results.own)} candidates**: {counts(state.trials)}")
+    one_candidate(results, "candidates-chooser")
     table = _page(results)
     st.session_state["candidates-order"] = table["#"].tolist()
     st.dataframe(
@@ -71,7 +73,7 @@ def _chosen() -> None:
 def _link() -> None:
     number = choice.trial_number()
     if number is None:
-        st.caption("Tick a row to choose its candidate.")
+        st.caption("Tick a row, or choose above, to open a candidate.")
         return
     st.page_link(
         "views/candidate.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -92,12 +93,16 @@ def _curves(details: Sequence[Detail]) -> None:
 def _bars(chosen: Sequence[Candidate], results: Results) -> None:
     st.markdown("##### On common scales")
     names = list(dict.fromkeys([*results.objectives.names, *COSTS]))
-    st.plotly_chart(
-        results.kept(("bars", tuple(c.row.number for c in chosen)), lambda: bars_figure(chosen, names)),
-        key="bars",
-        config=PLAIN,
-        alt="Objectives and costs, a bar a candidate",
-    )
+    numbers = tuple(c.row.number for c in chosen)
+    # A chart each, so that they stand below each other on a phone.
+    for column, name in zip(st.columns(len(names)), names, strict=True):
+        with column:
+            st.plotly_chart(
+                results.kept(("bars", name, numbers), partial(bars_figure, chosen, name)),
+                key=f"bars-{name}",
+                config=PLAIN,
+                alt=f"{UNITS.get(name, name)}, a bar a candidate",
+            )
     st.caption(
         "Means over seeds with 95% Student t intervals from 3 seeds on. Costs are of the ledger at nominal rates; one that is an "
         "objective is at the rates that trained routers chose."

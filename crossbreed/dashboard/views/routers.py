@@ -12,6 +12,7 @@ import streamlit as st
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.figures import routing as charts
+from crossbreed.figures.palette import INK
 from crossbreed.figures.words import code, percent
 from crossbreed.storage.rows import Analysed, AnalyticsRow, Stamp, StudyRow
 
@@ -108,7 +109,11 @@ def _text(kinds: Kinds) -> None:
             False,
             "Colour words by what the router read instead of what it chose.",
         )
-    _plot(charts.text_figure(found, site, by_entropy=by_entropy), "text", "The text, coloured by decision")
+    _plot(
+        charts.text_figure(found, site, by_entropy=by_entropy, ink=INK.get(st.context.theme.type or "")),
+        "text",
+        "The text, coloured by decision",
+    )
     what = "the entropy that was read" if by_entropy else f"{code(' < '.join(site['choices']))} by colour"
     st.caption(
         f"A cell a word, {what}; hover for class, entropy and loss. Words without colour were not asked."

@@ -19,6 +19,8 @@ from crossbreed.figures.words import UNITS, amount, code, counts
 from crossbreed.storage.rows import Stamp, StudyRow
 
 MOST_SHOWN = 20
+NUMBER = 140
+"""Pixels of a large number: two stand side by side in a card on a phone."""
 STILL = {"displayModeBar": False}
 HELP = {
     "running": "A search drives it now.",
@@ -85,17 +87,21 @@ def _driver(driver: str | None) -> str:
 def _numbers(state: Progress, results: Results) -> None:
     """Counts and the best value of each objective."""
     directions = results.objectives.directions
-    cells = st.columns(3 + len(directions))
-    cells[0].metric("candidates", sum(state.trials.values()))
-    cells[1].metric("on the front", len(results.front))
-    for place, (name, direction) in enumerate(directions.items(), start=2):
+    shown: list[tuple[str, str | int]] = [
+        ("candidates", sum(state.trials.values())),
+        ("on the front", len(results.front)),
+    ]
+    for name, direction in directions.items():
         values = [c.means[name] for c in results.candidates if c.eligible and math.isfinite(c.means[name])]
         best = (max if direction == "max" else min)(values, default=None)
         label = "best score" if name == SCORE else f"best {UNITS.get(name, name)}"
-        cells[place].metric(label, amount(name, best))
+        shown.append((label, amount(name, best)))
     infeasible = state.trials.get("infeasible", 0)
     broken = sum(state.trials.get(s, 0) for s in ("failed", "diverged", "out_of_memory", "lost"))
-    cells[-1].metric("infeasible / failed", f"{infeasible} / {broken}")
+    shown.append(("infeasible / failed", f"{infeasible} / {broken}"))
+    with st.container(horizontal=True):
+        for label, value in shown:
+            st.metric(label, value, width=NUMBER)
 
 
 def _pictures(study: StudyRow, at: Stamp, results: Results) -> None:
