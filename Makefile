@@ -1,7 +1,7 @@
 # Works on a bare clone with Python 3.11-3.13 and make: every target makes what it needs first.
 #   make demo      search the quickstart study on this machine and print its front (continues if interrupted)
 #   make test      every test that is not marked gpu or slow
-#   make test-slow, make test-gpu, make lint, make docs, make generated, make dashboard, make clean
+#   make test-slow, make test-gpu, make lint, make docs, make generated, make shots, make dashboard, make clean
 # PYTHON=python3.12 picks the interpreter; CHROMIUM=/path picks the browser of the dashboard's tests.
 
 PYTHON ?=
@@ -12,7 +12,7 @@ DEMO_DB := demo/crossbreed.db
 # One thread a process: the tests run in two, and thread counts change the last bits of float sums.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow test-gpu lint docs generated dashboard clean
+.PHONY: demo test test-slow test-gpu lint docs generated shots dashboard clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.created:
@@ -62,6 +62,10 @@ lint: $(VENV)/.dev
 # Pages of the documentation that are written from the code; lint fails where a committed one differs.
 generated: $(VENV)/.core
 	$(BIN)/python docs/_generate
+
+# The pictures of the README and the documentation: two real searches, every page, both themes.
+shots: $(VENV)/.test
+	@CHROMIUM=$$(scripts/ensure-chromium) && export CHROMIUM && $(BIN)/python docs/_shots
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs site

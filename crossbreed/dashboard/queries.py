@@ -9,9 +9,11 @@ cache read once.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 import streamlit as st
@@ -164,13 +166,19 @@ def _following(
 
 
 def speed_keys(study: StudyRow, at: Stamp) -> dict[str, tuple[SpeedKey, ...]]:
-    """Speed -> the keys under which a study has measured it up to a stamp, the most frequent first."""
+    """Speed -> the keys under which a study has measured it up to a stamp: the smallest batch first, of one the most
+    frequent."""
     return results(study, at).kept("speed keys", lambda: _speed_keys(study.id))
 
 
 def _speed_keys(study_id: int) -> dict[str, tuple[SpeedKey, ...]]:
     counts = {name: repository().speed_keys(study_id, name, OWN, batch=None) for name in SPEEDS}
-    return {name: tuple(key for key, _ in c.most_common()) for name, c in counts.items() if c}
+    return {name: tuple(sorted(c, key=partial(_usual, c))) for name, c in counts.items() if c}
+
+
+def _usual(counts: Counter[SpeedKey], key: SpeedKey) -> tuple[int, int]:
+    """The place of a key among others: objectives are speeds at batch 1."""
+    return key[1], -counts[key]
 
 
 def evaluation_items(study: StudyRow) -> str | None:

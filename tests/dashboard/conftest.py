@@ -24,7 +24,7 @@ def server(database: Path) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Chromium]:
     with browsing() as running:
         yield running

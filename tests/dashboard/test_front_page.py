@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,73 @@ def test_fronts_of_studies_and_of_routers_stand_in_one_chart_with_their_hypervol
         expect(table).to_contain_text(str(alone)[:8])
 
 
+@pytest.mark.slow
+def test_zero_on_a_log_axis_makes_it_linear_and_is_said(
+    server: Server, browser: Chromium, database: Path
+) -> None:
+    with browser.open() as page:
+        visit(page, server.url("front", study=STUDY, x="state_bytes"))
+        expect(page.get_by_text("6 candidates shown").first).to_be_visible()
+        chart = page.locator(".st-key-front-chart .js-plotly-plot").last
+        assert chart.evaluate("p => p.layout.xaxis.type") == "log"
+        with sqlite3.connect(database, timeout=30) as connection:
+            connection.execute(
+                "UPDATE trial SET ledger = json_set(ledger, '$.state_bytes', 0), revision = revision + 1 WHERE number = 3 AND "
+                "study_id = (SELECT id FROM study WHERE name = ?)",
+                (STUDY,),
+            )
+        expect(page.get_by_text("The axis is linear: 1 candidates have")).to_be_visible(timeout=20_000)
+        assert shown(page)
+        traces = drawn(page, "front-chart")
+        assert 0 in [x for t in traces if t["customdata"] for x in t["x"]]
+        page.get_by_text("How it is drawn").click()
+        page.get_by_role("combobox", name="Candidates shown").click()
+        page.get_by_role("option", name="front alone").click()
+        expect(page.get_by_text("3 candidates shown; not shown: 3 dominated.")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_every_control_and_each_choice_is_reached_with_the_tab_key(server: Server, browser: Chromium) -> None:
+    with browser.open() as page:
+        visit(page, server.url("front", study=STUDY))
+        drawn(page, "front-chart")
+        expect(page.get_by_role("combobox", name="Study")).to_be_visible()
+        expect(page.get_by_role("combobox", name="Candidates")).to_be_visible()
+        seen: list[str] = []
+        # The last control of the page saves the study as JSON.
+        while len(seen) < 90 and not any(n.startswith("BUTTON") and "JSON" in n for n in seen[-1:]):
+            page.keyboard.press("Tab")
+            seen.append(
+                page.evaluate(
+                    """() => { const e = document.activeElement;
+                    return `${e.getAttribute('role') || e.tagName} ${e.getAttribute('aria-label')
+                        || document.getElementById(e.getAttribute('aria-labelledby'))?.innerText
+                        || e.labels?.[0]?.innerText || e.innerText}` }"""
+                )
+            )
+        choosers = ("Study", "Across", "Up", "Fronts of", "And of other studies", "Candidate", "Candidates")
+        for control in (*(f"combobox {name}" for name in choosers), "How it is drawn", "JSON"):
+            assert any(control in name for name in seen), f"{control} is none of {[n[:40] for n in seen]}"
+        page.get_by_role("combobox", name="Candidate", exact=True).focus()
+        page.keyboard.type("1 (on")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("trial=1"))
+        expect(page.locator(".st-key-details").get_by_role("heading", name="Candidate 1")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_two_sessions_choose_for_themselves(server: Server, browser: Chromium) -> None:
+    with browser.open(fresh=True) as one, browser.open(fresh=True) as other:
+        visit(one, server.url("front", study=STUDY, trial=1, fronts="routers"))
+        visit(other, server.url("front", study=TWIN, trial=0, log=0))
+        expect(one.locator(".st-key-details").get_by_role("heading", name="Candidate 1")).to_be_visible()
+        expect(other.locator(".st-key-details").get_by_role("heading", name="Candidate 0")).to_be_visible()
+        assert shown(one)["gate:learned"] == [4]
+        assert "gate:learned" not in shown(other)
+        assert [p.get_by_role("combobox", name="Study").input_value() for p in (one, other)] == [STUDY, TWIN]
+
+
+@pytest.mark.slow
 def test_speeds_of_two_devices_are_chosen_between_and_never_mixed(
     server: Server, browser: Chromium, database: Path
 ) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from crossbreed.core.search.candidates import Candidate, Objectives, read
+from crossbreed.core.search.layers import Layer
 from crossbreed.figures.front import (
     LARGEST,
     MOST_DOMINATED,
@@ -16,6 +17,7 @@ from crossbreed.figures.front import (
     log_ticks,
     with_costs,
 )
+from crossbreed.figures.layers import layers_figure
 from crossbreed.figures.palette import styles
 from crossbreed.storage.rows import CandidateRow, EvaluationRow, MeasurementRow, PointRow, SeedRow
 
@@ -110,6 +112,29 @@ def test_a_log_axis_holds_every_mean_even_where_an_interval_reaches_below_zero()
     low, high = figure.layout.xaxis.range
     assert low < math.log10(90)
     assert math.log10(interval.high) < high
+
+
+def test_of_the_dominated_only_the_nearest_to_the_front_are_drawn_when_few_are_asked_for() -> None:
+    found = _candidates(*(_row(i, [1 - i / 10], [1000.0 - i]) for i in range(6)))
+    for most, numbers, reason in ((2, [0, 1, 2], "dominated and far from the front"), (0, [0], "dominated")):
+        shown, hidden = drawable(found, OBJECTIVES, X, Y, off_budget=False, most=most)
+        assert [c.row.number for c in shown] == numbers
+        assert hidden == {reason: 6 - len(numbers)}
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_chart_of_layers_moves_no_stored_value(log: bool) -> None:
+    """Two studies, one of a hundred times the speed: every marker stands at the mean that is stored, in its own units."""
+    slow = _candidates(_row(0, [0.5, 0.7, 0.9], [100.0, 110.0, 120.0]), _row(1, [0.4], [150.0]))
+    fast = _candidates(_row(0, [0.55], [9000.0]), _row(2, [0.2], [16000.0]))
+    layers = [Layer("slow", tuple(slow), 1.0), Layer("fast", tuple(fast), None, study="fast")]
+    figure = layers_figure(layers, X, Y, log_x=log, line=True, selected=0)
+    drawn = [place for t in figure.data if t.customdata is not None for place in zip(t.x, t.y, strict=True)]
+    means = [(c.means[X], c.means[Y]) for c in (*slow, *fast)]
+    assert sorted(drawn) == sorted(means)
+    (ring,) = [t for t in figure.data if t.name == "selected"]
+    assert (ring.x[0], ring.y[0]) == pytest.approx((slow[0].means[X], slow[0].means[Y]))
+    assert [t.name for t in figure.data if t.showlegend is None] == ["slow, volume 1", "fast"]
 
 
 def test_families_keep_their_style_while_a_study_grows() -> None:

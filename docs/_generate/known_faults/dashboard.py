@@ -34,4 +34,19 @@ DASHBOARD = {
             f"{LARGE}::test_a_large_study_draws_its_front_and_says_how_many_candidates_it_hides",
         ),
     ),
+    "V7": Fault(
+        "a log axis meets zero or negative values, or only the best are wanted",
+        (
+            "tests/dashboard/test_front_page.py::test_zero_on_a_log_axis_makes_it_linear_and_is_said",
+            "tests/figures/test_front.py::test_a_log_axis_holds_every_mean_even_where_an_interval_reaches_below_zero",
+            "tests/figures/test_front.py::test_of_the_dominated_only_the_nearest_to_the_front_are_drawn_when_few_are_asked_for",
+        ),
+    ),
+    "V8": Fault(
+        "a chart moves points by hand-made corrections",
+        (
+            "tests/figures/test_front.py::test_a_chart_of_layers_moves_no_stored_value",
+            "tests/figures/test_front.py::test_markers_and_bars_are_the_stored_means_and_interval_ends",
+        ),
+    ),
 }
