@@ -131,6 +131,7 @@ def test_a_candidate_shows_genome_ledger_certificate_curves_and_points(
         picture(page, "dashboard-candidate-light-1280")
 
 
+@pytest.mark.slow
 def test_a_candidate_shows_its_speed_by_context_and_its_score_on_longer_texts(
     server: Server, browser: Chromium, database: Path
 ) -> None:
@@ -308,6 +309,7 @@ def test_the_server_never_failed(server: Server) -> None:
     assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_study_on_postgresql_is_browsed_as_one_in_a_file(
     postgres_url: str, browser: Chromium, tmp_path: Path
 ) -> None:

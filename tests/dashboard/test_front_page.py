@@ -88,6 +88,7 @@ def test_a_box_and_the_keyboard_choose_several_to_compare(
         assert parse_qs(urlsplit(fresh.url).query)["with"] == ["0,2,1"]
 
 
+@pytest.mark.slow
 def test_fronts_of_studies_and_of_routers_stand_in_one_chart_with_their_hypervolumes(
     server: Server, browser: Chromium, database: Path
 ) -> None:
