@@ -79,9 +79,10 @@ def show_task(
         console.print()
         console.print(_read(sample))
     if item["samples"]:
-        arrows = any(target is None for target in item["samples"][0]["targets"])
         how = (
-            "An arrow leads to what is to be said at a scored token." if arrows else "Every token is scored."
+            "Every token is scored with the one that follows it."
+            if all(map(_is_text, item["samples"]))
+            else "An arrow leads to what is to be said at a scored token."
         )
         console.print(f"\nEvaluation items. {how}", style="dim")
 
@@ -114,16 +115,21 @@ def _required(settings: list[dict[str, Any]]) -> str:
     return next(str(setting["name"]) for setting in settings if setting["required"])
 
 
-def _read(sample: dict[str, Any]) -> Text:
-    """A sample as text: single characters run together, words apart; where only some tokens are scored, their targets."""
+def _is_text(sample: dict[str, Any]) -> bool:
+    """Whether every token's target is the token that follows it, so that targets need not be shown."""
     words, targets = sample["words"], sample["targets"]
-    gap = "" if all(len(word) == 1 for word in words[:64]) else " "
-    few = any(target is None for target in targets)
+    return None not in targets and words[1:] == targets[:-1]
+
+
+def _read(sample: dict[str, Any]) -> Text:
+    """A sample as words: the characters of a text run together; elsewhere what is due at scored tokens behind an arrow."""
+    words, targets = sample["words"], sample["targets"]
+    plain = _is_text(sample)
+    gap = "" if plain and all(len(word) == 1 for word in words[:64]) else " "
     text = Text()
     for word, target in zip(words, targets, strict=True):
-        text.append(
-            f"{word}→{target}" if few and target is not None else word, "bold" if few and target else ""
-        )
+        due = not plain and target is not None
+        text.append(f"{word}→{target}" if due else word, "bold" if due else "")
         text.append(gap)
     return text
 

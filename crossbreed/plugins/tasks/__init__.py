@@ -5,12 +5,73 @@ from __future__ import annotations
 from pathlib import Path
 
 from crossbreed.core.contracts.hookspecs import hookimpl
+from crossbreed.core.contracts.space import Choices
 from crossbreed.core.contracts.task import TaskDescriptor
 from crossbreed.plugins.tasks.configs import BytesConfig, RecallConfig
+from crossbreed.plugins.tasks.synthetic_configs import (
+    ArithmeticConfig,
+    CopyConfig,
+    FactsConfig,
+    NeedleConfig,
+    ParityConfig,
+    PermutationsConfig,
+    PointersConfig,
+    RegistersConfig,
+    SelectiveCopyConfig,
+    SyntheticConfig,
+    VariablesConfig,
+)
+
+SYNTHETIC: tuple[tuple[str, str, type[SyntheticConfig], str], ...] = (
+    ("copy", "memory:Copying", CopyConfig, "copying: symbols, then blanks at which they are due in order"),
+    (
+        "selective_copy",
+        "memory:SelectiveCopying",
+        SelectiveCopyConfig,
+        "selective copying: symbols among noise, due in order at the end",
+    ),
+    (
+        "needle",
+        "memory:Needles",
+        NeedleConfig,
+        "needles in a haystack: key-value pairs among noise that cannot be predicted",
+    ),
+    (
+        "facts",
+        "memory:Facts",
+        FactsConfig,
+        "facts kept in weights, the same in every row: a negative control",
+    ),
+    ("parity", "state:Parity", ParityConfig, "the parity of all bits so far"),
+    (
+        "permutations",
+        "state:Permutations",
+        PermutationsConfig,
+        "the word problem of S5: the product of all permutations so far",
+    ),
+    ("arithmetic", "state:Arithmetic", ArithmeticConfig, "a chain of operations modulo a prime"),
+    ("registers", "state:Registers", RegistersConfig, "straight-line programs on a few registers"),
+    (
+        "pointers",
+        "hops:Pointers",
+        PointersConfig,
+        "pointer chasing: some hops along a random cycle, held-out numbers of hops too",
+    ),
+    ("variables", "hops:Variables", VariablesConfig, "variable tracking: names that copy earlier ones"),
+)
+"""(name, module and class, settings, summary) of the tasks made from random numbers."""
+
+RANGES = {"pointers": {"held_out": Choices(((2,), (1, 3)))}}
 
 
 @hookimpl
 def register_tasks() -> list[TaskDescriptor]:
+    made = [
+        TaskDescriptor(
+            name, f"crossbreed.plugins.tasks.{factory}", config, summary, ranges=RANGES.get(name, {})
+        )
+        for name, factory, config, summary in SYNTHETIC
+    ]
     return [
         TaskDescriptor(
             name="recall",
@@ -26,4 +87,5 @@ def register_tasks() -> list[TaskDescriptor]:
             # Any text does: this package's longest module.
             example={"path": str(Path(__file__).with_name("text_bytes.py"))},
         ),
+        *made,
     ]
