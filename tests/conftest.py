@@ -11,6 +11,7 @@ from crossbreed.core.host import Host, Registry
 from crossbreed.core.lab import lease
 
 if TYPE_CHECKING:
+    from tests.dashboard.browser import Chromium
     from tests.services import PostgresServer
 
 
@@ -45,6 +46,15 @@ def postgres() -> Iterator[PostgresServer]:
 
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chromium]:
+    """One Chromium for all tests of a process: a second would need an event loop of its own."""
+    from tests.dashboard.browser import browsing
+
+    with browsing() as running:
+        yield running
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.cli.studies import write_study
-from tests.dashboard.browser import browsing, picture, serving, settled
+from tests.dashboard.browser import Chromium, picture, serving, settled
 
 ROUTER = '''
 """Runs a block at every eighth token only."""
@@ -56,7 +56,7 @@ def crossbreed(*arguments: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path) -> None:
+def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path, browser: Chromium) -> None:
     plugin = tmp_path / "every_eighth.py"
     plugin.write_text(ROUTER.strip() + "\n")
     assert len(plugin.read_text().splitlines()) < 30
@@ -79,7 +79,7 @@ def test_a_router_in_one_file_reaches_the_front_and_the_browser(tmp_path: Path) 
     assert "attention/gate:every_eighth" in families
 
     database = str(tmp_path / "crossbreed.db")
-    with serving(database, tmp_path) as server, browsing() as chromium, chromium.open() as page:
+    with serving(database, tmp_path) as server, browser.open() as page:
         page.goto(server.url("front", study="path"))
         settled(page)
         expect(page.get_by_text("attention/gate:every_eighth").first).to_be_visible()

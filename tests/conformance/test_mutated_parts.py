@@ -96,15 +96,15 @@ def errors_on_what_was_fitted(patch: pytest.MonkeyPatch) -> None:
 
 
 def labels_one_query_late(patch: pytest.MonkeyPatch) -> None:
-    real = Recall._draw
+    real = Recall.write
 
-    def late(self: Recall, random: Any, rows: int) -> Rows:
-        tokens, labels = real(self, random, rows)
+    def late(self: Recall, u: Any, judged: bool) -> Rows:
+        tokens, labels = real(self, u, judged)
         right = labels != -100
         labels[right] = labels[right][::-1]
         return Rows(tokens, labels)
 
-    patch.setattr(Recall, "_draw", late)
+    patch.setattr(Recall, "write", late)
 
 
 def text_that_is_trained_on_and_kept(patch: pytest.MonkeyPatch) -> None:

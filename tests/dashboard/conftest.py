@@ -1,4 +1,4 @@
-"""One server over one study, and one browser, for all tests of a module."""
+"""One server over one study for all tests of a module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboard.browser import Chromium, Server, browsing, serving
+from tests.dashboard.browser import Server, serving
 from tests.dashboard.material import store
 
 
@@ -21,10 +21,4 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(database: Path) -> Iterator[Server]:
     with serving(str(database), database.parent) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Chromium]:
-    with browsing() as running:
         yield running

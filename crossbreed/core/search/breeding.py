@@ -288,7 +288,11 @@ class Breeder:
             state="failed",
             cause=cause,
         )
-        payload = {"trial": trial.number, "cause": cause, "traceback": traceback.format_exc()}
+        payload = {
+            "trial": trial.number,
+            "cause": cause,
+            "traceback": "".join(traceback.format_exception(error)),
+        }
         self.repository.add_event(self.study_id, "proposal_failed", payload)
 
     def add_report(self, row: CandidateRow, chosen: SeedRow, seed: int) -> None:

@@ -126,7 +126,7 @@ def test_tpe_learns_from_values() -> None:
 def told(history: list[Past], sampler: str = "tpe") -> list[optuna.trial.FrozenTrial]:
     source = proposer(sampler=sampler)
     source.ask(history)
-    return source._study(history, 0).trials
+    return source._study(source.sampler, history, 0).trials
 
 
 def test_samplers_are_never_told_nan_infinity_or_failures() -> None:
