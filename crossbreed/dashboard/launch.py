@@ -71,7 +71,7 @@ def command(port: int | None = None, *, browser: bool = True, host: str = ADDRES
         options["server.port"] = str(port)
     flags = [f"--{name}={value}" for name, value in options.items()]
     flags += [f"--server.allowedHosts={name}" for name in dict.fromkeys(_hosts(host))]
-    return [sys.executable, "-m", "streamlit", "run", str(SERVER), *flags]
+    return [sys.executable, "-m", "crossbreed.dashboard.streamlit_cli", "run", str(SERVER), *flags]
 
 
 def environment(url: str) -> dict[str, str]:
