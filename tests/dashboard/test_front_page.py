@@ -62,6 +62,8 @@ def test_a_box_and_the_keyboard_choose_several_to_compare(
         (left, top), (right, bottom) = marker_at(page, 2), marker_at(page, 0)
         page.locator(".js-plotly-plot").first.hover()
         page.locator(".modebar-btn[data-title='Box Select']").click()
+        # Until the chart has taken it up, a drag zooms.
+        expect(page.locator(".modebar-btn[data-title='Box Select'].active")).to_be_attached()
         page.mouse.move(left - 15, top - 8)
         page.mouse.down()
         page.mouse.move(right + 15, bottom + 15, steps=4)
