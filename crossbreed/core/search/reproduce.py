@@ -127,6 +127,7 @@ class Plan:
                 executor.work(lambda lease, report: heard.take(report), POLL_S)
         finally:
             executor.shutdown()
+            spool.unmark()
         spool.discard(self.job.lease)
         return heard
 

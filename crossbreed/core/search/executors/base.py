@@ -108,6 +108,10 @@ class Spool:
         if not self.place.exists(MARK):
             self.place.write(MARK, b"The driver of a search keeps its workers' records here.\n")
 
+    def unmark(self) -> None:
+        """Take that word away again, once no worker will look for it."""
+        self.place.delete(MARK)
+
     def check_marked(self) -> None:
         """Raise ArtefactsLost, with the reason, where the driver's mark is not seen: what is written here would be lost to it."""
         if not self.place.exists(MARK):
