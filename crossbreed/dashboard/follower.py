@@ -27,14 +27,15 @@ class Results:
     """All candidates of a study, each at every operating point that competes, with the objectives they were read under, speed
     keys included.
 
-    revisions: number -> what a later reading of that candidate is compared by. judged: see ``Roster``.
+    judged: see ``Roster``. version: grows whenever there is anything else to show; the curve of a run that goes on is no part
+    of it.
     Tabs share one of these as long as nothing changes, and with it whatever was made of it (``kept``).
     """
 
     candidates: tuple[Candidate, ...]
     objectives: Objectives
-    revisions: Mapping[int, Revision] = field(default_factory=dict)
     judged: int = 0
+    version: int = 0
     _kept: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False, init=False)
     _making: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False, init=False)
 
@@ -94,6 +95,7 @@ class Follower:
         self._at: Stamp | None = None
         self._roster = Roster(objectives)
         self._results = Results((), objectives)
+        self._revisions: Mapping[int, Revision] = {}
         self._growth: list[tuple[int, Growth]] = []
         self._growth_at = -1
 
@@ -103,6 +105,14 @@ class Follower:
             if at != self._at:
                 self._look()
             return self._results
+
+    def revision(self, number: int, at: Stamp) -> Revision | None:
+        """What a later reading of a candidate and the curves of its runs is compared by; None where there is none of that
+        number."""
+        with self._lock:
+            if at != self._at:
+                self._look()
+            return self._revisions.get(number)
 
     def growth(self, at: Stamp) -> list[Growth]:
         """How the front grew up to a stamp, oldest first."""
@@ -114,15 +124,19 @@ class Follower:
             return [change for _, change in self._growth]
 
     def _look(self) -> None:
-        known, roster = self._results.revisions, self._roster
-        found = self.repository.changes(self.study_id, known, points=roster.objectives.points)
-        gone = known.keys() - found.revisions.keys()
+        roster, first = self._roster, self._at is None
+        found = self.repository.changes(self.study_id, self._revisions, points=roster.objectives.points)
         for row in found.rows:
             _lighten(row)
-        if found.rows or gone or self._at is None:
-            roster.take(found.rows, gone)
-            self._results = Results(tuple(roster.candidates), roster.keyed, found.revisions, roster.judged)
-        self._at = found.stamp
+        # Most records of a running search are points of curves, which change nothing that is shown of all candidates.
+        changed = [row for row in found.rows if first or row != roster.row(row.number)]
+        gone = self._revisions.keys() - found.revisions.keys()
+        if changed or gone or first:
+            roster.take(changed, gone)
+            self._results = Results(
+                tuple(roster.candidates), roster.keyed, roster.judged, self._results.version + 1
+            )
+        self._at, self._revisions = found.stamp, found.revisions
 
 
 def _lighten(row: CandidateRow) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -144,6 +144,17 @@ def pulse(name: str | None = None) -> tuple[Hashable, ...]:
     )
 
 
+def shown(name: str, numbers: Iterable[int] = ()) -> tuple[Hashable, ...]:
+    """A value that moves with what the pages show of all candidates of one study, and with the curves of those of ``numbers``;
+    other curves that grow leave it as it is."""
+    for study in studies():
+        if study.name == name:
+            at, follower = stamp(study), _follower(study)
+            curves = tuple(follower.revision(number, at) for number in numbers)
+            return study.id, follower.results(at).version, curves, _driver(study)
+    return ()
+
+
 def results(study: StudyRow, at: Stamp) -> Results:
     """Every candidate of a study as it was at a stamp, or later."""
     return _follower(study).results(at)
@@ -203,7 +214,7 @@ def _under(found: Results, keys: Mapping[str, SpeedKey]) -> Results:
 
 def detail(study: StudyRow, number: int, at: Stamp) -> Detail:
     """One candidate in full as it was at a stamp. Raises StorageError when there is none of that number."""
-    revision = results(study, at).revisions.get(number)
+    revision = _follower(study).revision(number, at)
     trial, curves = _detail(_identity(), study.id, number, revision)
     return Detail(trial, curves, _plugins(_identity(), study.id, at))
 

@@ -17,6 +17,8 @@ from urllib.request import urlopen
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
+from crossbreed.dashboard.launch import SERVER, command
+
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
 """Where screenshots are kept to be looked at; git ignores it."""
 
@@ -56,11 +58,26 @@ def serving(url: str, folder: Path) -> Iterator[Server]:
 
     The server picks its own free port and prints it, so no two servers can race for one.
     """
-    log = folder / "server.log"
-    environment = os.environ | {"CROSSBREED_DB": url, "PYTHONUNBUFFERED": "1"}
+    with _started(["crossbreed.dashboard", "--no-browser"], folder, {"CROSSBREED_DB": url}) as running:
+        yield running
+
+
+@contextmanager
+def serving_app(app: Path, folder: Path) -> Iterator[Server]:
+    """Another Streamlit app, started with the settings of the dashboard."""
+    line = command(browser=False)[2:]
+    line[line.index(str(SERVER))] = str(app)
+    with _started(line, folder, {}) as running:
+        yield running
+
+
+@contextmanager
+def _started(module: list[str], folder: Path, variables: dict[str, str]) -> Iterator[Server]:
+    log = folder / f"{module[0]}.log"
+    environment = os.environ | variables | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     with log.open("w") as output:
         starter = subprocess.Popen(
-            [sys.executable, "-m", "crossbreed.dashboard", "--no-browser"],
+            [sys.executable, "-m", *module],
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -3,8 +3,10 @@ of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from playwright.sync_api import Page, expect
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -50,6 +52,7 @@ def _multiply(session: Session, count: int, points: int) -> None:
         number=f"{number} + i",
         family=f"'family ' || (i % {FAMILIES})",
         origin="'sampler'",
+        draws="json_object('width', i % 40, 'norm', 'kind ' || (i % 7), 'mixer', 'mixer ' || (i % 12))",
     )
     copy("run", f"id = {run}", id=own["run"], trial_id=own["trial"])
     copy("operating_point", f"id = {point}", id=own["operating_point"], run_id=own["run"])
@@ -96,3 +99,21 @@ class _Copy:
                 f"SELECT {values} FROM copies, (SELECT * FROM {table} WHERE {where})"
             )
         )
+
+
+def plot(page: Page, within: str = "") -> None:
+    expect(page.locator(f"{within} .js-plotly-plot .main-svg").first).to_be_visible()
+
+
+PAINTED: dict[str, Callable[[Page], object]] = {
+    "": lambda page: plot(page),
+    "front": lambda page: expect(page.locator(".scatterlayer .points path.point").first).to_be_visible(),
+    "candidates": lambda page: expect(
+        page.locator(".st-key-candidates-table").get_by_test_id("stDataFrame")
+    ).to_be_visible(),
+    "candidate": lambda page: plot(page, ".st-key-curves"),
+    "compare": lambda page: plot(page, "[class*=st-key-bars-]"),
+    "budgets": lambda page: plot(page, ".st-key-residuals"),
+    "health": lambda page: expect(page.get_by_text("Software of the latest runs")).to_be_visible(),
+}
+"""Page -> what stands there once it is painted."""

@@ -19,7 +19,7 @@ from crossbreed.dashboard.follower import KEPT, Follower
 from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunRow
 from crossbreed.storage.schema import Trial
-from tests.storage.material import SECONDS, add_run, add_trial, speed
+from tests.storage.material import SECONDS, add_run, add_trial, curve, speed
 
 OBJECTIVES = Objectives(
     {"score": "max", "decode_tokens_per_s": "max", "parameters": "min"}, {}, ("own", "half")
@@ -223,3 +223,24 @@ def test_what_is_made_of_results_is_made_once_and_what_nobody_asks_for_is_let_go
     results.kept("a", lambda: made.append(3))
     results.kept(0, lambda: made.append(4))
     assert made == [1, 4]
+
+
+def test_a_curve_that_grows_is_news_of_its_candidate_and_of_nothing_else(empty: Path, tmp_path: Path) -> None:
+    with Repository.open(shutil.copy(empty, tmp_path)) as repository:
+        writer = Writer(repository)
+        writer.add(0, 0.0)
+        writer.add(1, 0.0)
+        follower = Follower(repository, 1, OBJECTIVES)
+        at = repository.stamp(1)
+        before, revisions = follower.results(at), [follower.revision(n, at) for n in range(3)]
+        run, lease = writer.runs[1]
+        assert repository.record_curve(run.id, lease, curve(0, 5))
+        later = repository.stamp(1)
+        assert later != at
+        assert follower.results(later) is before
+        after = [follower.revision(n, later) for n in range(3)]
+        assert after[0] == revisions[0]
+        assert after[1] != revisions[1]
+        assert after[2] is None
+        repository.record_rung(run.id, lease, rung=0, tokens=64, metrics={})
+        assert follower.results(repository.stamp(1)).version == before.version + 1

@@ -31,6 +31,10 @@ class Roster:
         self._places: dict[int, list[list[float]]] = {}
         self._counts: KeyCounts = Counter()
 
+    def row(self, number: int) -> CandidateRow | None:
+        """What was read last of a candidate, None before anything was."""
+        return self._by_number.get(number)
+
     def take(self, changed: Sequence[CandidateRow], gone: Collection[int] = ()) -> None:
         """Put ``changed`` rows in the place of those of their numbers; those numbered ``gone`` are there no more."""
         before = {n: _judged(self._read.get(n, ())) for n in (*(r.number for r in changed), *gone)}

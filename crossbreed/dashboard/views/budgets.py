@@ -165,4 +165,4 @@ def _peaks(candidates: Sequence[Candidate]) -> list[tuple[int, float, float]]:
 
 
 if __name__ == "__main__":
-    follow(body, lambda: queries.pulse(choice.study_name() or ""))
+    follow(body, lambda: queries.shown(choice.study_name() or ""))

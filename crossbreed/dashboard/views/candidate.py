@@ -205,5 +205,10 @@ def _runs(detail: Detail) -> None:
                 st.code(run.run.traceback, language=None, wrap_lines=True)
 
 
+def _numbers() -> tuple[int, ...]:
+    number = choice.trial_number()
+    return () if number is None else (number,)
+
+
 if __name__ == "__main__":
-    follow(body, lambda: queries.pulse(choice.study_name() or ""))
+    follow(body, lambda: queries.shown(choice.study_name() or "", _numbers()))

@@ -84,4 +84,4 @@ def _link() -> None:
 
 
 if __name__ == "__main__":
-    follow(body, lambda: queries.pulse(choice.study_name() or ""))
+    follow(body, lambda: queries.shown(choice.study_name() or ""))

@@ -160,4 +160,4 @@ def _genes(study: StudyRow, at: Stamp, results: Results) -> None:
 
 
 if __name__ == "__main__":
-    follow(body, lambda: queries.pulse(choice.study_name() or ""))
+    follow(body, lambda: queries.shown(choice.study_name() or "", choice.trial_numbers() or ()))

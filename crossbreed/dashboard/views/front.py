@@ -355,4 +355,4 @@ def _facts(candidate: Candidate) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    follow(body, lambda: queries.pulse(choice.study_name() or ""))
+    follow(body, lambda: queries.shown(choice.study_name() or ""))
