@@ -173,6 +173,14 @@ def settled(page: Page) -> None:
     expect(page.get_by_test_id("stException")).to_have_count(0)
 
 
+def still(element: Locator) -> None:
+    """Wait until an element that opens or moves has kept its place and size for a while."""
+    before = None
+    while (now := element.bounding_box()) is None or now != before:
+        before = now
+        element.page.wait_for_timeout(300)
+
+
 def visit(page: Page, url: str) -> None:
     page.goto(url)
     settled(page)

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from crossbreed.core.search.candidates import front_volume
 from crossbreed.core.search.study import Study
 from crossbreed.storage import Repository
-from tests.dashboard.browser import Chromium, Server, drawn, marker_at, picture, serving, visit
+from tests.dashboard.browser import Chromium, Server, drawn, marker_at, picture, serving, still, visit
 from tests.dashboard.material import DEVICE, SKETCHES, STUDY, measured, store
 
 TWIN, ELSEWHERE = "recall-twin", "recall-gpu"
@@ -142,6 +142,7 @@ def test_zero_on_a_log_axis_makes_it_linear_and_is_said(
         traces = drawn(page, "front-chart")
         assert 0 in [x for t in traces if t["customdata"] for x in t["x"]]
         page.get_by_text("How it is drawn").click()
+        still(page.get_by_test_id("stExpanderDetails"))
         page.get_by_role("combobox", name="Candidates shown").click()
         page.get_by_role("option", name="front alone").click()
         expect(page.get_by_text("3 candidates shown; not shown: 3 dominated.")).to_be_visible()
