@@ -12,6 +12,7 @@ import pytest
 import streamlit as st
 from sqlalchemy import event
 
+from crossbreed.core.errors import StorageError
 from crossbreed.dashboard import queries, server
 from tests.dashboard.browser import Server
 from tests.dashboard.material import store
@@ -61,6 +62,8 @@ def test_a_database_that_is_not_there_yet_does_not_keep_the_server_from_starting
 ) -> None:
     monkeypatch.setenv("CROSSBREED_DB", str(tmp_path / "missing.db"))
     server.warm()
+    with pytest.raises(StorageError, match="is not there"):
+        queries.repository()
 
 
 def test_pages_are_shown_without_loading_what_trains_models() -> None:
