@@ -22,7 +22,7 @@ from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.environment import backends, device_name, precision
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.model.legality import mode_readers
+from crossbreed.core.model.legality import mode_readers, stated_backends
 
 TOKENS, VOCAB = 130, 64
 """Tokens of the one row: two chunks of 64 and a last partial one."""
@@ -87,17 +87,9 @@ def _mixers(architecture: Architecture, registry: Registry) -> Iterator[Architec
         alone = Architecture(vocab=VOCAB, d_model=architecture.d_model, stages=(one,))
         if mode_readers(alone):
             alone = alone.model_copy(update={"mode_router": architecture.mode_router})
-        if _has_backends(sublayer, registry) and alone not in seen:
+        if stated_backends(sublayer, registry) and alone not in seen:
             seen.append(alone)
             yield alone
-
-
-def _has_backends(sublayer: genome.Sublayer, registry: Registry) -> bool:
-    """Whether a mixer, or a reader that it holds, states more than the reference."""
-    readers = getattr(registry.config("mixer", sublayer.mixer, sublayer.params), "readers", None) or ()
-    names = [sublayer.mixer, *(reader.name for reader in readers)]
-    able: list[MixerCapabilities] = [registry.descriptor("mixer", name).capabilities for name in names]
-    return any(set(one.backends) - {"reference"} for one in able)
 
 
 def _answer(
@@ -109,7 +101,10 @@ def _answer(
     served, reference = (
         LanguageModel(alone, registry, backend=name).to(device) for name in (backend, "reference")
     )
-    used = "+".join(sorted(set(backends(served).values()))) or backend
+    with precision(dtype, device):
+        used = "+".join(sorted(set(backends(served).values()))) or backend
+    if used == "reference":
+        return Probed(mixer, used, device_name(device), dtype, 0.0, FLOORS[device.type, dtype])
     where = f"backend {used!r} of mixer {mixer!r} on {device_name(device)} in {dtype}"
     _speak(reference)
     try:

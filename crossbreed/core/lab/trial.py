@@ -29,7 +29,7 @@ from crossbreed.core.errors import (
 )
 from crossbreed.core.host import Host
 from crossbreed.core.lab import analytics, checkpoint, fresh, lease, memory
-from crossbreed.core.lab.environment import describe, pick_device
+from crossbreed.core.lab.environment import describe, pick_device, precision
 from crossbreed.core.lab.evaluate import Evaluation, evaluate
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.kept import Kept, name_of
@@ -191,7 +191,8 @@ class _Trial:
 
     def run(self) -> Finished:
         self.kept.resume(self.trainer, self._reach())
-        environment = describe(self.device, self.model)
+        with precision(self.recipe.dtype, self.device):
+            environment = describe(self.device, self.model)
         environment["probes"] = [asdict(found) for found in self.probes]
         environment["plugins"] = self.registry.identities(self.architecture)
         self.emit(Started(environment, self.trainer.step))

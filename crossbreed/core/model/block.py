@@ -12,6 +12,7 @@ from crossbreed.core import genome
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import MixerBuild
 from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.model.legality import stated_backends
 from crossbreed.core.model.routing import RoutedSite, RouterSizes
 from crossbreed.core.model.state import Carry
 
@@ -33,6 +34,11 @@ class ModelBuild:
 
     def sizes(self) -> RouterSizes:
         return RouterSizes(self.d_model, self.vocab, self.parts)
+
+    def backend_for(self, sublayer: genome.Sublayer) -> str:
+        """What a mixer is built with: beside one that has the forced backend, one without it computes by the reference."""
+        able = ("auto", *stated_backends(sublayer, self.parts))
+        return self.backend if self.backend in able else "reference"
 
 
 @dataclass
@@ -74,7 +80,7 @@ class Block(nn.Module):
         self.mixers = nn.ModuleList()
         for sublayer in gene.sublayers:
             config = parts.config("mixer", sublayer.mixer, sublayer.params)
-            mixer_build = MixerBuild(D, depths, build.backend, parts)
+            mixer_build = MixerBuild(D, depths, build.backend_for(sublayer), parts)
             self.mixers.append(parts.factory("mixer", sublayer.mixer)(config, mixer_build))
         count = len(self.mixers)
         self.norms = nn.ModuleList(

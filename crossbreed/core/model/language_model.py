@@ -16,7 +16,7 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.router import Decision, RouterState
 from crossbreed.core.contracts.task import IGNORE, Batch
 from crossbreed.core.model.block import ModelBuild, rms_norm
-from crossbreed.core.model.legality import check, mode_readers
+from crossbreed.core.model.legality import check, check_backend, mode_readers
 from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment_starts
 from crossbreed.core.model.seeding import seeded
 from crossbreed.core.model.stage import Stage
@@ -56,6 +56,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         architecture = parts.canonical(architecture)
         check(architecture, parts)
+        check_backend(architecture, parts, backend)
         self.architecture = architecture
         D, V = architecture.d_model, architecture.vocab
         build = ModelBuild(D, V, parts, backend, writes=_stream_writes(architecture, parts))

@@ -39,6 +39,26 @@ def check_training(architecture: genome.Architecture, parts: Parts) -> None:
             )
 
 
+def stated_backends(sublayer: genome.Sublayer, parts: Parts) -> frozenset[str]:
+    """Implementations that a mixer, or a reader that it holds, states beside the reference."""
+    readers = getattr(parts.config("mixer", sublayer.mixer, sublayer.params), "readers", None) or ()
+    names = [sublayer.mixer, *(reader.name for reader in readers)]
+    stated = {one for name in names for one in parts.descriptor("mixer", name).capabilities.backends}
+    return frozenset(stated - {"reference"})
+
+
+def check_backend(architecture: genome.Architecture, parts: Parts, backend: str) -> None:
+    """Raise MissingCapability where a backend is forced that none of the mixers states."""
+    if backend in ("auto", "reference"):
+        return
+    stated = [stated_backends(sublayer, parts) for _, sublayer in architecture.sublayers()]
+    if not any(backend in names for names in stated):
+        has = ", ".join(sorted(frozenset().union(*stated, {"reference"})))
+        raise MissingCapability(
+            f"backend {backend!r} is forced, but no mixer of this architecture has it; theirs: {has}"
+        )
+
+
 def mode_readers(architecture: genome.Architecture) -> list[str]:
     """Names of the readers that a mode router chooses from, or an empty list."""
     return genome.reader_names(architecture.stages)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from crossbreed.core.errors import ConfigError
+
+Kernel = Literal["reference", "sdpa", "flash_attn"]
+_MASKED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_ORDER = {True: [SDPBackend.CUDNN_ATTENTION, *_MASKED], False: _MASKED}
+"""PyTorch's kernels, the fastest on Hopper first, for a causal triangle and for everything else."""
 
 
 def causal_mask(
@@ -34,6 +43,7 @@ def attention(
     window: int | None = None,
     scale: float | None = None,
     top_k: int | None = None,
+    kernel: Kernel = "reference",
 ) -> Tensor:
     """Attention of T queries over S slots (Vaswani et al., 2017, eq. 1); consecutive query heads share a group.
 
@@ -47,6 +57,8 @@ def attention(
         top_k: of the slots it sees, a head of a query attends to those of the k largest scores and to what ties with the
             last of them: ties follow from the scores alone, never from the order of slots. None attends to all. All are
             scored once for the choice, which has no gradient, and again in the attention.
+        kernel: who computes. The others than ``reference`` want a CUDA device and 16 bits; ``flash_attn`` serves a causal
+            triangle or window of heads of one size, and leaves what has a mask of its own to ``sdpa``.
 
     Returns:
         `o_BTHV`; zero for a query that sees nothing.
@@ -56,6 +68,8 @@ def attention(
     """
     _check(q_BTHK, k_BSGK, v_BSGV, visible_BTS, causal, window)
     T, S = q_BTHK.shape[1], k_BSGK.shape[1]
+    if kernel == "flash_attn" and visible_BTS is None and (top_k is None or top_k >= S):
+        return _flash_attn(q_BTHK, k_BSGK, v_BSGV, causal, window, scale)
     sees_BT = None
     lower_triangle = False
     if visible_BTS is not None:
@@ -76,15 +90,20 @@ def attention(
         if lower_triangle:
             visible, lower_triangle = causal_mask(T, S, device=q_BTHK.device), False
         visible = _strongest(q_BTHK, k_BSGK, visible, top_k)
-    o_BHTV = F.scaled_dot_product_attention(
-        q_BTHK.transpose(1, 2),
-        k_BSGK.transpose(1, 2),
-        v_BSGV.transpose(1, 2),
-        attn_mask=visible,
-        is_causal=lower_triangle,
-        scale=scale,
-        enable_gqa=q_BTHK.shape[2] != k_BSGK.shape[2],
+    # cuDNN plans each new shape for about a tenth of a second: right for pieces that come again, not for a growing cache.
+    fastest_first = (
+        nullcontext() if kernel == "reference" else sdpa_kernel(_ORDER[lower_triangle], set_priority=True)
     )
+    with fastest_first:
+        o_BHTV = F.scaled_dot_product_attention(
+            q_BTHK.transpose(1, 2),
+            k_BSGK.transpose(1, 2),
+            v_BSGV.transpose(1, 2),
+            attn_mask=visible,
+            is_causal=lower_triangle,
+            scale=scale,
+            enable_gqa=q_BTHK.shape[2] != k_BSGK.shape[2],
+        )
     o_BTHV = o_BHTV.transpose(1, 2)
     return o_BTHV if sees_BT is None else o_BTHV.masked_fill(~sees_BT[:, :, None, None], 0.0)
 
@@ -119,6 +138,19 @@ def attention_reference(
         scores_BGrTS = scores_BGrTS.masked_fill(weaker_BGrTS, -torch.inf)
     weights_BGrTS = scores_BGrTS.softmax(-1).masked_fill(blind_BT[:, None, None, :, None], 0.0)
     return torch.einsum("bgrts,bsgv->btgrv", weights_BGrTS, v_BSGV).reshape(B, T, H, -1)
+
+
+def _flash_attn(
+    q_BTHK: Tensor, k_BSGK: Tensor, v_BSGV: Tensor, causal: bool, window: int | None, scale: float | None
+) -> Tensor:
+    """The kernels of the flash-attn package; imported now if they were not yet."""
+    from flash_attn import flash_attn_func
+
+    seen = (-1, -1) if window is None else (window - 1, 0)
+    o_BTHV: Tensor = flash_attn_func(
+        q_BTHK, k_BSGK, v_BSGV, softmax_scale=scale, causal=causal, window_size=seen
+    )
+    return o_BTHV
 
 
 @torch.no_grad()

@@ -15,8 +15,18 @@ from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
 
-def depthwise_conv(x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None = None) -> Tensor:
-    """y_BTC with y[t] = bias + sum_w weight[:, w] x[t + w], for the T = S - W + 1 places where all taps meet an input."""
+def depthwise_conv(
+    x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None = None, *, kernel: str = "reference"
+) -> Tensor:
+    """y_BTC with y[t] = bias + sum_w weight[:, w] x[t + w], for the T = S - W + 1 places where all taps meet an input.
+
+    kernel: ``fla`` is flash-linear-attention's, for 16 bits on a CUDA device, where PyTorch's backward is slow too.
+    """
+    if kernel == "fla":
+        from fla.modules.causal_conv1d import causal_conv1d
+
+        y_BSC: Tensor = causal_conv1d(x_BSC, weight_CW, bias_C)[0]
+        return y_BSC[:, weight_CW.shape[1] - 1 :]
     if x_BSC.device.type == "cpu" and torch.is_grad_enabled():
         convolved: Tensor = _Depthwise.apply(x_BSC, weight_CW, bias_C)
         return convolved

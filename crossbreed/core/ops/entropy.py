@@ -114,20 +114,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
             h_nD, labels_n = h_ND[rows], labels_N[rows]
             scored_n = labels_n != ignore_index
             target_n1 = labels_n.masked_fill(~scored_n, 0).unsqueeze(1)
-            narrow_nV = F.linear(h_nD, weight_VD)
-            logits_nV = narrow_nV.to(dtype)
-            total_n1 = logits_nV.logsumexp(-1, keepdim=True)
-            loss += (total_n1 - logits_nV.gather(1, target_n1)).squeeze(1).masked_fill(~scored_n, 0.0).sum()
+            unscored_n1 = ~scored_n.unsqueeze(1)
+            logits_nV = F.linear(h_nD, weight_VD)
+            # One pass over the logits each: their normalisation, the best of them, and the gradient in their place.
+            log_p_nV = F.log_softmax(logits_nV, -1, dtype=dtype)
+            log_target_n1 = log_p_nV.gather(1, target_n1)
+            loss -= log_target_n1.masked_fill(unscored_n1, 0.0).sum()
             count += scored_n.sum()
             correct += ((logits_nV.argmax(-1) == labels_n) & scored_n).sum()
             if wants_h or wants_weight:
-                grad_nV = (logits_nV - total_n1).exp_()
-                grad_nV.scatter_add_(1, target_n1, grad_nV.new_full(target_n1.shape, -1.0))
-                grad_nV = grad_nV.masked_fill_(~scored_n.unsqueeze(1), 0.0).to(narrow_nV.dtype)
+                grad_nV = torch.exp(log_p_nV, out=logits_nV)
+                grad_nV.scatter_(1, target_n1, (log_target_n1.exp() - 1).to(grad_nV.dtype))
             if grad_h is not None:
-                grad_h[rows] = grad_nV @ weight_VD
+                grad_h[rows] = (grad_nV @ weight_VD).masked_fill_(unscored_n1, 0.0)
             if grad_weight is not None:
-                grad_weight += grad_nV.mT @ h_nD
+                grad_weight += grad_nV.mT @ h_nD.masked_fill(unscored_n1, 0.0)
         ctx.mark_non_differentiable(count, correct)
         ctx.save_for_backward(grad_h, None if grad_weight is None else grad_weight.to(weight_VD.dtype))
         return loss, count, correct

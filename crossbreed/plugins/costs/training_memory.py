@@ -20,7 +20,7 @@ MOMENTS = 2
 """Numbers that AdamW keeps of each weight."""
 
 LOGITS = 1 << 22
-"""Logits that the loss holds at a time, as such, widened, and as a gradient (``core.ops.entropy.PIECE_ELEMENTS``)."""
+"""Logits that the loss holds at a time, as such and widened (``core.ops.entropy.PIECE_ELEMENTS``)."""
 
 
 def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
@@ -29,7 +29,7 @@ def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
     weights = bill.parameters * wide
     tokens = shape.batch * shape.tokens
     copies = bill.cast_weights * narrow if narrow < wide else 0
-    logits = min(LOGITS, tokens * vocab) * (narrow + 2 * wide)
+    logits = min(LOGITS, tokens * vocab) * (narrow + wide)
     start = tokens * bill.kept_bytes + copies + 2 * vocab * d_model * wide + logits
     end = float(weights + vocab * d_model * wide)
     return weights * (1 + MOMENTS) + max(start, end)

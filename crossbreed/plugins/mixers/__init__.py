@@ -7,11 +7,13 @@ N choices or tokens.
 
 from __future__ import annotations
 
-from crossbreed.core.contracts.capabilities import Execution, MixerCapabilities
+from crossbreed.core.contracts.capabilities import CUDA, Execution, MixerCapabilities
 from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.mixer import MixerDescriptor
 from crossbreed.core.contracts.space import Choices, Integers
 from crossbreed.core.ledger import Phase
+from crossbreed.plugins.mixers import backends
+from crossbreed.plugins.mixers.backends import REFERENCE
 from crossbreed.plugins.mixers.configs import (
     AttentionConfig,
     DeltaSettings,
@@ -59,7 +61,13 @@ def register_mixers() -> list[MixerDescriptor]:
             name="attention",
             factory=SEQUENCE,
             config=AttentionConfig,
-            capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
+            capabilities=MixerCapabilities(
+                "sequence",
+                reader=True,
+                execution=INFERENCE_SKIPS,
+                backends=(REFERENCE, *backends.SOFTMAX),
+                backend_needs={"sdpa": (CUDA,)},
+            ),
             summary="causal softmax attention: rotary positions, grouped queries, sliding window",
             sees_depth=projections_see_depth,
             ranges={
@@ -78,7 +86,9 @@ def register_mixers() -> list[MixerDescriptor]:
             name="mamba2",
             factory=SEQUENCE,
             config=Mamba2Config,
-            capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
+            capabilities=MixerCapabilities(
+                "sequence", reader=True, execution=INFERENCE_SKIPS, backends=(REFERENCE, *backends.SSD)
+            ),
             summary="state-space duality with one decay per head (Mamba-2)",
             sees_depth=projections_see_depth,
             ranges={"heads": Choices((2, 4, 8)), "state_size": Integers(8, 64, 8)},
@@ -91,7 +101,9 @@ def register_mixers() -> list[MixerDescriptor]:
             name="gated_deltanet",
             factory=SEQUENCE,
             config=GatedDeltaNetConfig,
-            capabilities=MixerCapabilities("sequence", reader=True, execution=INFERENCE_SKIPS),
+            capabilities=MixerCapabilities(
+                "sequence", reader=True, execution=INFERENCE_SKIPS, backends=(REFERENCE, *backends.DELTA)
+            ),
             summary="the delta rule with a decay per head (Gated DeltaNet)",
             sees_depth=projections_see_depth,
             ranges={"heads": Choices((2, 4, 8)), "key_size": Integers(8, 64, 8)},
@@ -105,7 +117,12 @@ def register_mixers() -> list[MixerDescriptor]:
             name="multi_mixer",
             factory=SEQUENCE,
             config=MultiMixerConfig,
-            capabilities=MixerCapabilities("sequence", execution=INFERENCE_SKIPS),
+            capabilities=MixerCapabilities(
+                "sequence",
+                execution=INFERENCE_SKIPS,
+                backends=(REFERENCE, *dict.fromkeys((*backends.SOFTMAX, *backends.SSD, *backends.DELTA))),
+                backend_needs={"sdpa": (CUDA,)},
+            ),
             summary="several readers over one stream of keys and values, chosen by a mode router (Oryx)",
             sees_depth=readers_see_depth,
             ranges={"heads": Choices((2, 4, 8))},

@@ -10,6 +10,8 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.delta_rule import gated_delta_rule, l2_norm
+from crossbreed.core.ops.fused import delta_rule_fla
+from crossbreed.plugins.mixers import backends
 from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DeltaSettings
 from crossbreed.plugins.mixers.reading import chosen, masked, read_mask, spread, starts, traced
@@ -36,7 +38,7 @@ class DeltaReader(Reader, nn.Module):
     def __init__(self, config: DeltaSettings, build: ReaderBuild) -> None:
         super().__init__()
         H = build.heads.heads
-        self.config, self.heads = config, build.heads
+        self.config, self.heads, self.requested = config, build.heads, build.backend
         self.ab_proj = nn.Linear(build.d_model, 2 * H, bias=False)
         nn.init.normal_(self.ab_proj.weight, std=INIT_STD)
         self.A_log, self.dt_bias = initial_decays(config, H)
@@ -53,9 +55,7 @@ class DeltaReader(Reader, nn.Module):
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
         H = self.heads.heads
-        if self.config.qk_l2_norm:
-            q_BTHK, k_BTGK = l2_norm(q_BTHK), l2_norm(k_BTGK)
-        q_BTHK, k_BTGK, v_BTHV = spread(q_BTHK, H), spread(k_BTGK, H), spread(v_BTHV, H)
+        v_BTHV = spread(v_BTHV, H)
         wide = torch.promote_types(v_BTHV.dtype, torch.float32)
         a_BTH, b_BTH = self.ab_proj(x_BTD).to(wide).chunk(2, -1)
         log_decay_BTH = F.softplus(a_BTH + self.dt_bias.to(wide)) * -self.A_log.to(wide).exp()
@@ -63,6 +63,24 @@ class DeltaReader(Reader, nn.Module):
         trace_BT = traced(self.config, read_BT)
         log_decay_BTH, beta_BTH = masked(log_decay_BTH, trace_BT), masked(beta_BTH, trace_BT)
         old_BHKV, reset_BT = starts(context, None if state is None else state["S"])
+        if context.phase != "decode" and self.serving(v_BTHV.device, v_BTHV.dtype) == "fla":
+            if self.heads.query_heads != self.heads.key_heads:
+                q_BTHK, k_BTGK = spread(q_BTHK, H), spread(k_BTGK, H)
+            o_BTHV, S_BHKV = delta_rule_fla(
+                q_BTHK,
+                k_BTGK,
+                v_BTHV,
+                log_decay_BTH,
+                beta_BTH,
+                state_BHKV=old_BHKV,
+                valid_BT=context.valid_BT,
+                reset_BT=reset_BT,
+                normalise=self.config.qk_l2_norm,
+            )
+            return masked(o_BTHV, read_BT), None if state is None else {"S": S_BHKV}
+        if self.config.qk_l2_norm:
+            q_BTHK, k_BTGK = l2_norm(q_BTHK), l2_norm(k_BTGK)
+        q_BTHK, k_BTGK = spread(q_BTHK, H), spread(k_BTGK, H)
         if old_BHKV is not None and context.phase == "decode":
             if reset_BT is not None:
                 old_BHKV = old_BHKV.masked_fill(reset_BT[:, 0, None, None, None], 0.0)
@@ -106,6 +124,11 @@ class DeltaReader(Reader, nn.Module):
                 new_BHKV = torch.where(context.valid_BT[:, 0, None, None, None], new_BHKV, old_BHKV)
             o_B1HV = step_read(q_B1HK * self.heads.key_size**-0.5, new_BHKV, chosen(read_BT, context))
             return o_B1HV, new_BHKV
+
+    def serving(self, device: torch.device, dtype: torch.dtype) -> str:
+        """The implementation that serves pieces of this dtype on this device; a decoded token has the reference's step."""
+        sizes = (self.heads.key_size, self.heads.value_size)
+        return backends.serving(self.requested, backends.DELTA, device, dtype, sizes)
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         return recurrent_specs(self.heads)

@@ -16,9 +16,10 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.routed_linear import routed_swiglu
 from crossbreed.plugins.mixers.accounting import input_kept
+from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import ExpertsConfig
 from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
-from crossbreed.plugins.mixers.reading import check_backend, read_mask
+from crossbreed.plugins.mixers.reading import read_mask
 
 INIT_STD = 0.02
 

@@ -16,6 +16,7 @@ from crossbreed.core.contracts.mixer import HeadShape
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError, MissingCapability
 from crossbreed.core.genome import NORM_EPS, parse
+from crossbreed.plugins.mixers import backends
 from crossbreed.plugins.mixers.configs import (
     Activation,
     AttentionConfig,
@@ -41,6 +42,7 @@ class ReaderPart:
     """One reader: its name, where its class is, its settings, whether it sees rotated queries and keys.
 
     kv, queries: which of the plan's streams of keys and values, and of queries, it reads.
+    fused: its implementations beside the reference.
     """
 
     name: str
@@ -50,6 +52,11 @@ class ReaderPart:
     q_activation: Activation = "none"
     kv: int = 0
     queries: int = 0
+    fused: tuple[str, ...] = ()
+
+    def backend_for(self, requested: str) -> str:
+        """What it is built with: beside a reader that has the forced backend, one without it computes by the reference."""
+        return requested if requested == "auto" or requested in self.fused else backends.REFERENCE
 
     def load(self) -> Any:
         """The reader's class, imported now if it was not yet."""
@@ -156,7 +163,7 @@ def _(config: AttentionConfig, parts: Parts | None = None) -> Plan:
     single = _single(
         config,
         HeadShape(config.heads, config.heads, groups, groups, size, size),
-        ReaderPart("attention", SOFTMAX, config, rotated=config.rope_fraction > 0),
+        ReaderPart("attention", SOFTMAX, config, config.rope_fraction > 0, fused=backends.SOFTMAX),
         (config.rope_theta, config.rope_fraction) if config.rope_fraction > 0 else None,
     )
     return replace(single, kv_from=config.kv_from)
@@ -168,7 +175,7 @@ def _(config: Mamba2Config, parts: Parts | None = None) -> Plan:
     return _single(
         config,
         HeadShape(heads, groups, groups, heads, config.state_size, config.head_size),
-        ReaderPart("mamba2", SSD, config),
+        ReaderPart("mamba2", SSD, config, fused=backends.SSD),
     )
 
 
@@ -178,7 +185,7 @@ def _(config: GatedDeltaNetConfig, parts: Parts | None = None) -> Plan:
     return _single(
         config,
         HeadShape(heads, keys, keys, heads, config.key_size, config.value_size),
-        ReaderPart("gated_deltanet", DELTA, config),
+        ReaderPart("gated_deltanet", DELTA, config, fused=backends.DELTA),
     )
 
 
@@ -259,4 +266,5 @@ def _reader(index: int, config: MultiMixerConfig, parts: Parts) -> ReaderPart:
         q_activation=activation[index] if isinstance(activation, tuple) else activation,
         kv=0 if config.tied_kv else index,
         queries=0 if config.tied_queries else index,
+        fused=tuple(one for one in descriptor.capabilities.backends if one != backends.REFERENCE),
     )

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
-from crossbreed.core.errors import ConfigError, MissingCapability
+from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import NORM_EPS
 from crossbreed.plugins.mixers.configs.readers import ReaderSettings
 
@@ -147,9 +147,3 @@ def embedded(context: Context) -> Tensor:
 def inverse_softplus(x: Tensor) -> Tensor:
     """y with softplus(y) = x, exact for small x too."""
     return x + torch.log(-torch.expm1(-x))
-
-
-def check_backend(name: str, backend: str) -> None:
-    """Raise MissingCapability unless the reference path is what was asked for."""
-    if backend not in ("auto", "reference"):
-        raise MissingCapability(f"mixer {name!r} has the backend 'reference' only, got {backend!r}")

@@ -21,12 +21,12 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
+from crossbreed.plugins.mixers.backends import CONV, REFERENCE, check_backend, serving
 from crossbreed.plugins.mixers.configs import Activation, Config
 from crossbreed.plugins.mixers.plan import Plan, ReaderPart, plan
 from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
 from crossbreed.plugins.mixers.reading import (
     Chosen,
-    check_backend,
     chosen,
     embedded,
     masked,
@@ -47,9 +47,10 @@ class SequenceMixer(Mixer, nn.Module):
 
     def __init__(self, config: Config, build: MixerBuild) -> None:
         super().__init__()
-        self.config, self.plan = config, plan(config, build.parts)
+        self.config, self.plan, self.requested = config, plan(config, build.parts), build.backend
         p = self.plan
-        check_backend("/".join(reader.name for reader in p.readers), build.backend)
+        fused = dict.fromkeys(name for part in p.readers for name in part.fused)
+        check_backend("/".join(part.name for part in p.readers), build.backend, tuple(fused))
         self.projections = build_projections(p, build.d_model, build.depths)
         self.conv_CW: nn.Parameter | None = None
         self.conv_bias_C: nn.Parameter | None = None
@@ -58,8 +59,25 @@ class SequenceMixer(Mixer, nn.Module):
             self.conv_CW = nn.Parameter(torch.empty(p.written_width, p.conv.width).uniform_(-bound, bound))
             self.conv_bias_C = nn.Parameter(torch.zeros(p.written_width)) if p.conv.bias else None
         self.norm_weight = nn.Parameter(torch.ones(p.norm_width)) if p.norm_width else None
-        reader_build = ReaderBuild(build.d_model, p.heads, build.backend, build.depths)
-        self.readers = nn.ModuleList(part.load()(part.config, reader_build) for part in p.readers)
+        self.readers = nn.ModuleList(
+            part.load()(
+                part.config,
+                ReaderBuild(build.d_model, p.heads, part.backend_for(build.backend), build.depths),
+            )
+            for part in p.readers
+        )
+
+    @property
+    def backend(self) -> str:
+        """What its readers compute with where its weights are, in the dtype of activations there (autocast counts)."""
+        weight = next(self.projections.parameters())
+        device, dtype = weight.device, weight.dtype
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+        names = (getattr(reader, "serving", lambda *_: REFERENCE)(device, dtype) for reader in self.readers)
+        used = "+".join(dict.fromkeys(names))
+        conv = REFERENCE if self.conv_CW is None else self._conv_kernel(device, dtype)
+        return used if conv == REFERENCE else f"{used}, {conv} conv"
 
     def forward(
         self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
@@ -123,6 +141,12 @@ class SequenceMixer(Mixer, nn.Module):
         modes = [context.mode.choice_BT == i for i in range(count)]
         return [mask if read_BT is None else mask & read_BT for mask in modes], None
 
+    def _conv_kernel(self, device: torch.device, dtype: torch.dtype) -> str:
+        """Fused where a reader's kernel of the same library is forced, and where ``auto`` has one."""
+        return serving(
+            self.requested if self.requested in ("auto", *CONV) else REFERENCE, CONV, device, dtype
+        )
+
     def _convolved(
         self, written_BTC: Tensor, context: Context, state: State | None
     ) -> tuple[Tensor, Tensor | None]:
@@ -136,6 +160,7 @@ class SequenceMixer(Mixer, nn.Module):
             tail_BWC=tail,
             valid_BT=context.valid_BT,
             reset_BT=reset_BT,
+            kernel=self._conv_kernel(written_BTC.device, written_BTC.dtype),
         )
         return y_BTC, tail
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import GATHER_UP_TO, Cost, Shape, Work
-from crossbreed.core.ops.attention import attention
+from crossbreed.core.ops.attention import Kernel, attention
 from crossbreed.core.ops.delta_rule import l2_norm
-from crossbreed.plugins.mixers import kv_cache
+from crossbreed.plugins.mixers import backends, kv_cache
 from crossbreed.plugins.mixers.accounting import mean_visible
 from crossbreed.plugins.mixers.configs import SoftmaxSettings
 from crossbreed.plugins.mixers.reading import Rows, chosen, masked, read_mask, spread, traced
@@ -57,7 +57,7 @@ class SoftmaxReader(Reader, nn.Module):
 
     def __init__(self, config: SoftmaxSettings, build: ReaderBuild) -> None:
         super().__init__()
-        self.config, self.heads = config, build.heads
+        self.config, self.heads, self.requested = config, build.heads, build.backend
         self.gain_Q = nn.Parameter(torch.ones(build.heads.query_heads)) if config.qk_norm else None
 
     def forward(
@@ -173,7 +173,13 @@ class SoftmaxReader(Reader, nn.Module):
             groups = math.lcm(H.key_heads, H.value_heads)
             k, v = spread(k, groups), spread(v, groups)
         scale, top_k = self.config.scale, self.config.top_k
-        return attention(spread(q_BTHK, H.heads), k, v, scale=scale, top_k=top_k, **which)
+        kernel = self.serving(q_BTHK.device, q_BTHK.dtype)
+        return attention(spread(q_BTHK, H.heads), k, v, scale=scale, top_k=top_k, kernel=kernel, **which)
+
+    def serving(self, device: torch.device, dtype: torch.dtype) -> Kernel:
+        """The implementation that serves activations of this dtype on this device."""
+        sizes = (self.heads.key_size, self.heads.value_size)
+        return cast(Kernel, backends.serving(self.requested, backends.SOFTMAX, device, dtype, sizes))
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         return kv_cache.specs(self.heads)

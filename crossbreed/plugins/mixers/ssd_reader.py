@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops.fused import ssd_fla, ssd_mamba
 from crossbreed.core.ops.ssd import ssd
+from crossbreed.plugins.mixers import backends
 from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DecaySettings, SsdSettings
 from crossbreed.plugins.mixers.reading import (
@@ -38,7 +41,7 @@ class SsdReader(Reader, nn.Module):
     def __init__(self, config: SsdSettings, build: ReaderBuild) -> None:
         super().__init__()
         H = build.heads.heads
-        self.config, self.heads = config, build.heads
+        self.config, self.heads, self.requested = config, build.heads, build.backend
         self.dt_proj = nn.Linear(build.d_model, H, bias=False)
         nn.init.normal_(self.dt_proj.weight, std=INIT_STD)
         self.A_log, self.dt_bias = initial_decays(config, H)
@@ -60,7 +63,8 @@ class SsdReader(Reader, nn.Module):
         dt_BTH = F.softplus(self.dt_proj(x_BTD).to(wide) + self.dt_bias.to(wide))
         # Without a step a token neither writes nor lets the state decay.
         dt_BTH = masked(dt_BTH, traced(self.config, read_BT))
-        log_decay_BTH = dt_BTH * -self.A_log.to(wide).exp()
+        rate_H = -self.A_log.to(wide).exp()
+        log_decay_BTH = dt_BTH * rate_H
         old_BHKV, reset_BT = starts(context, None if state is None else state["S"])
         if old_BHKV is not None and context.phase == "decode":
             if reset_BT is not None:
@@ -69,18 +73,23 @@ class SsdReader(Reader, nn.Module):
                 q_BTHK, k_BTGK, v_BTHV, dt_BTH, log_decay_BTH, old_BHKV, context, read_BT
             )
         else:
-            o_BTHV, S_BHKV = ssd(
-                q_BTHK,
-                k_BTGK,
-                v_BTHV,
-                log_decay_BTH,
-                step_BTH=dt_BTH,
-                skip_H=self.D_H,
-                state_BHKV=old_BHKV,
-                valid_BT=context.valid_BT,
-                reset_BT=reset_BT,
-                chunk=CHUNK,
-            )
+            given: dict[str, Any] = {
+                "step_BTH": dt_BTH,
+                "skip_H": self.D_H,
+                "state_BHKV": old_BHKV,
+                "valid_BT": context.valid_BT,
+                "reset_BT": reset_BT,
+            }
+            kernel = self.serving(v_BTHV.device, v_BTHV.dtype)
+            if kernel == "reference":
+                o_BTHV, S_BHKV = ssd(q_BTHK, k_BTGK, v_BTHV, log_decay_BTH, chunk=CHUNK, **given)
+            elif kernel == "fla":
+                H = self.heads.heads
+                o_BTHV, S_BHKV = ssd_fla(spread(q_BTHK, H), spread(k_BTGK, H), v_BTHV, log_decay_BTH, **given)
+            else:
+                groups = math.lcm(self.heads.query_heads, self.heads.key_heads)
+                q_BTHK, k_BTGK = spread(q_BTHK, groups), spread(k_BTGK, groups)
+                o_BTHV, S_BHKV = ssd_mamba(q_BTHK, k_BTGK, v_BTHV, rate_H, **given)
         return masked(o_BTHV.to(v_BTHV.dtype), read_BT), None if state is None else {"S": S_BHKV}
 
     def _step(
@@ -108,6 +117,11 @@ class SsdReader(Reader, nn.Module):
             if self.D_H is not None:
                 o_B1HV = torch.addcmul(o_B1HV, wide_B1HV, self.D_H.to(dtype)[:, None])
             return o_B1HV, new_BHKV
+
+    def serving(self, device: torch.device, dtype: torch.dtype) -> str:
+        """The implementation that serves pieces of this dtype on this device; a decoded token has the reference's step."""
+        sizes = (self.heads.key_size, self.heads.value_size)
+        return backends.serving(self.requested, backends.SSD, device, dtype, sizes)
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         return recurrent_specs(self.heads)

@@ -13,8 +13,9 @@ from crossbreed.core.contracts.mixer import Mixer, MixerBuild, State
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.plugins.mixers.accounting import input_kept
+from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import SwiGLUConfig
-from crossbreed.plugins.mixers.reading import check_backend, read_mask
+from crossbreed.plugins.mixers.reading import read_mask
 
 INIT_STD = 0.02
 
