@@ -19,8 +19,9 @@ from crossbreed.storage.rows import CurveRow, RunDetail
 
 SMALLEST, LARGEST = 6, 30
 """Diameters of markers in pixels where their area stands for a quantity."""
-MOST_DOMINATED = 400
-"""Dominated candidates drawn; of more, those nearest to the front. Every one is an element of the page."""
+FEW_DOMINATED, MOST_DOMINATED = 100, 400
+"""Dominated candidates drawn, in a browser at first and at most; of more, those nearest to the front. Every one is an element
+of the page."""
 
 PLOT_HEIGHT, LEGEND_ROW, LEGEND_WIDTH = 440, 27, 600
 """Pixels: a chart of the front without its legend, a line of the legend, and the narrowest legend."""

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, WebSocket, expect
 
 from crossbreed.dashboard.queries import CURVE_POINTS
-from crossbreed.figures.front import MOST_DOMINATED
+from crossbreed.figures.front import FEW_DOMINATED
 from crossbreed.storage import Repository
 from tests.dashboard.browser import Chromium, Server, serving, settled
 from tests.dashboard.large import PAINTED, large_study
@@ -80,7 +80,7 @@ def test_a_large_study_draws_its_front_and_says_how_many_candidates_it_hides(
         drawn = page.locator(".js-plotly-plot").first.evaluate(
             "plot => plot.data.filter(t => t.customdata).map(t => t.customdata.length).reduce((a, b) => a + b)"
         )
-        assert MOST_DOMINATED < drawn < MOST_DOMINATED + 200
+        assert FEW_DOMINATED < drawn < FEW_DOMINATED + 200
         expect(page.get_by_text(re.compile(f"^{drawn} candidates shown"))).to_be_visible()
         said = page.get_by_text(re.compile(r"not shown: .*dominated and far from the front")).inner_text()
         hidden = re.search(r"(\d+) dominated and far", said)
