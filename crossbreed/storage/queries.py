@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, false, func, literal, or_, select
@@ -54,7 +55,7 @@ class Queries(Trials, Runs):
         numbers: Collection[int] | None = None,
         beyond: int | None = None,
     ) -> list[CandidateRow]:
-        """Every trial of a study, by number, with its seeds and their results: five statements.
+        """Every trial of a study, by number, with its seeds and their results: at most five statements.
 
         ``numbers`` and ``beyond`` keep trials of these numbers, and those numbered higher: what has changed.
         ``states`` keeps trials in these states. ``points`` keeps operating points of these names, None all of them.
@@ -70,20 +71,12 @@ class Queries(Trials, Runs):
             chosen.append(or_(_Trial.number.in_(numbers), higher))
         named = chosen if points is None else [*chosen, _Point.name.in_(points)]
         with self.database.reading() as session:
-            seeds = _seeds(session, chosen, _points(session, named, details, metrics))
-            heavy: tuple[Any, ...] = (_Trial.certificate, _Trial.ledger) if details else (literal(None),) * 2
-            query = select(
-                _Trial.id,
-                _Trial.number,
-                schema.Architecture.hash,
-                _Trial.family,
-                _Trial.origin,
-                _Trial.draws,
-                _Trial.state,
-                _Trial.cause,
-                *heavy,
-            )
-            rows = _rows(session, query.join(schema.Architecture).where(*chosen).order_by(_Trial.number))
+            runs = _runs(session, chosen)
+            # Of a run that has not begun there is nothing to read.
+            begun = any(run.started_at is not None for run in runs)
+            results = _points(session, named, details, metrics) if begun else {}
+            seeds = _seeds(runs, results)
+            rows = _rows(session, _trials_query(details).where(*chosen))
             return [CandidateRow(*[*row, tuple(seeds.get(row[0], ()))]) for row in rows]
 
     def point(self, run_id: int, name: str) -> PointRow | None:
@@ -223,11 +216,30 @@ def _rungs(session: Session, chosen: ColumnElement[bool]) -> dict[int, list[Rung
     return found
 
 
-def _seeds(
-    session: Session, chosen: Sequence[ColumnElement[bool]], points: dict[int, dict[str, PointRow]]
-) -> dict[int, list[SeedRow]]:
-    """Runs by trial id, in order of seed."""
+# Statements without their choice of rows, put together once: that takes longer than SQLite needs to find one candidate.
+
+
+@cache
+def _trials_query(details: bool) -> Any:
+    heavy: tuple[Any, ...] = (_Trial.certificate, _Trial.ledger) if details else (literal(None),) * 2
     query = select(
+        _Trial.id,
+        _Trial.number,
+        schema.Architecture.hash,
+        _Trial.family,
+        _Trial.origin,
+        _Trial.draws,
+        _Trial.state,
+        _Trial.cause,
+        *heavy,
+    )
+    return query.join(schema.Architecture).order_by(_Trial.number)
+
+
+@cache
+def _runs_query() -> Any:
+    query = select(
+        _Run.started_at,
         _Run.trial_id,
         _Run.role,
         _Run.recipe["lr"].as_float(),
@@ -238,9 +250,35 @@ def _seeds(
         _Run.rungs_done,
         _Run.identities,
     )
-    query = query.join(_Trial).where(*chosen).order_by(_Run.trial_id, _Run.seed)
+    return query.join(_Trial).order_by(_Run.trial_id, _Run.seed)
+
+
+@cache
+def _points_queries(details: bool) -> tuple[Any, Any, Any]:
+    """The statements for points, for their measurements and for their evaluations."""
+    nothing = literal(None)
+    data = (_Point.settings, _Point.rates, _Point.ledger, _Point.certificate) if details else (nothing,) * 4
+    points = select(_Point.run_id, _Point.id, _Point.name, *data).select_from(_Point).order_by(_Point.id)
+    measurement, evaluation = schema.Measurement, schema.Evaluation
+    columns = _MEASUREMENT if details else _LIGHT_MEASUREMENT
+    measurements = select(measurement.operating_point_id, *columns).join_from(measurement, _Point)
+    columns = _EVALUATION if details else _LIGHT_EVALUATION
+    evaluations = select(evaluation.operating_point_id, *columns).join_from(evaluation, _Point)
+    ordered = points, measurements.order_by(measurement.id), evaluations.order_by(evaluation.tokens)
+    joined = (query.join(_Run, _Point.run_id == _Run.id) for query in ordered)
+    points, measurements, evaluations = (query.join(_Trial, _Run.trial_id == _Trial.id) for query in joined)
+    return points, measurements, evaluations
+
+
+def _runs(session: Session, chosen: Sequence[ColumnElement[bool]]) -> list[Any]:
+    """Of the runs of the trials chosen when each began, its trial, and what a ``SeedRow`` has; in order of trial and seed."""
+    return list(_rows(session, _runs_query().where(*chosen)))
+
+
+def _seeds(runs: Sequence[Any], points: dict[int, dict[str, PointRow]]) -> dict[int, list[SeedRow]]:
+    """Runs with their points by trial id, in order of seed."""
     found: dict[int, list[SeedRow]] = defaultdict(list)
-    for trial_id, role, lr, *fields in _rows(session, query):
+    for _, trial_id, role, lr, *fields in runs:
         found[trial_id].append(SeedRow(*[*fields, points.get(fields[0], {}), role, lr]))
     return found
 
@@ -252,35 +290,23 @@ def _points(
     metrics: Sequence[str] | None = None,
 ) -> dict[int, dict[str, PointRow]]:
     """Operating points with their results by run id, then by name, for the rows of run, trial and point chosen."""
-
-    def joined(query: Any) -> Any:
-        return (
-            query.join(_Run, _Point.run_id == _Run.id).join(_Trial, _Run.trial_id == _Trial.id).where(*chosen)
-        )
-
+    of_points, of_measurements, of_evaluations = (q.where(*chosen) for q in _points_queries(details))
+    rows = list(_rows(session, of_points))
+    if not rows:
+        return {}
     measurements: dict[int, list[MeasurementRow]] = defaultdict(list)
-    columns, left_out = (_MEASUREMENT, ()) if details else (_LIGHT_MEASUREMENT, (_LEFT_OUT,))
-    query = joined(
-        select(schema.Measurement.operating_point_id, *columns).join_from(schema.Measurement, _Point)
-    )
+    left_out = () if details else (_LEFT_OUT,)
     if metrics is not None:
-        query = query.where(schema.Measurement.metric.in_(metrics))
-    for point_id, *fields in _rows(session, query.order_by(schema.Measurement.id)):
+        of_measurements = of_measurements.where(schema.Measurement.metric.in_(metrics))
+    for point_id, *fields in _rows(session, of_measurements):
         measurements[point_id].append(MeasurementRow(*fields, *left_out))
     evaluations: dict[int, list[EvaluationRow]] = defaultdict(list)
-    columns = _EVALUATION if details else _LIGHT_EVALUATION
-    query = joined(
-        select(schema.Evaluation.operating_point_id, *columns).join_from(schema.Evaluation, _Point)
-    )
-    for point_id, tokens, *fields in _rows(session, query.order_by(schema.Evaluation.tokens)):
+    for point_id, tokens, *fields in _rows(session, of_evaluations):
         evaluations[point_id].append(
             EvaluationRow(tokens, *fields) if details else EvaluationRow(tokens, _LEFT_OUT, *fields)
         )
-    nothing = literal(None)
-    data = (_Point.settings, _Point.rates, _Point.ledger, _Point.certificate) if details else (nothing,) * 4
-    query = joined(select(_Point.run_id, _Point.id, _Point.name, *data).select_from(_Point))
     found: dict[int, dict[str, PointRow]] = defaultdict(dict)
-    for run_id, point_id, name, *fields in _rows(session, query.order_by(_Point.id)):
+    for run_id, point_id, name, *fields in rows:
         results = tuple(measurements.get(point_id, ())), tuple(evaluations.get(point_id, ()))
         found[run_id][name] = PointRow(name, *[*fields, *results])
     return found

@@ -17,7 +17,7 @@ from crossbreed.core.artefacts import confined
 from crossbreed.core.errors import NotFinite, StorageError
 from crossbreed.storage import plain, schema
 from crossbreed.storage.database import Database
-from crossbreed.storage.runs import become, locked_run, run_key, touch
+from crossbreed.storage.runs import become, locked_run, run_key, touch, touch_held
 from crossbreed.storage.states import ENDED
 from crossbreed.storage.studies import now
 from crossbreed.storage.upsert import upsert, upsert_id
@@ -75,7 +75,7 @@ class Records:
             for p in points
         ]
         with self.database.writing() as session:
-            if _held(session, run_id, lease) is None:
+            if not touch_held(session, run_id, lease):
                 return False
             upsert(session, schema.CurvePoint, rows, ["run_id", "step"])
             return True
@@ -138,7 +138,7 @@ class Records:
                         f"measurement {m.metric} at {point!r} has {name} {value}; it must be finite and positive."
                     )
         with self.database.writing() as session:
-            if _held(session, run_id, lease) is None:
+            if not touch_held(session, run_id, lease):
                 return False
             seen = None if _evaluated(session, run_id, point) else rates
             point_id = _point(session, run_id, point, rates=seen, settings=settings)
@@ -169,7 +169,7 @@ class Records:
     ) -> bool:
         """The task's metrics at an operating point and a length of ``tokens``, with what the point really cost."""
         with self.database.writing() as session:
-            if _held(session, run_id, lease) is None:
+            if not touch_held(session, run_id, lease):
                 return False
             point_id = _point(
                 session, run_id, point, rates=rates, settings=settings, ledger=ledger, certificate=certificate
@@ -201,7 +201,7 @@ class Records:
         ``lease`` None: of a run that nobody holds. ``version``: of the findings' form; ``tokens``: trained on so far; ``rows``: evaluation rows looked at.
         """
         with self.database.writing() as session:
-            if _held(session, run_id, lease) is None:
+            if not touch_held(session, run_id, lease):
                 return False
             point_id = _point(session, run_id, point)
             table = schema.Analytics
@@ -220,7 +220,7 @@ class Records:
         """A file of the run, ``path`` relative to the artefacts; the same path again replaces it. Raises ConfigError where it leads out."""
         row = {"run_id": run_id, "kind": kind, "path": confined(path), "sha256": sha256, "bytes": bytes}
         with self.database.writing() as session:
-            if _held(session, run_id, lease) is None:
+            if not touch_held(session, run_id, lease):
                 return False
             upsert(session, schema.Artefact, [row], ["run_id", "path"])
             return True
@@ -239,13 +239,12 @@ class Records:
                         f"run {run_key(session, run)} ended as {run.state!r} and cannot end again as {state!r}."
                     )
                 return True
-            become(session, run, state, cause, traceback)
-            run.attempts = 0
+            become(session, run, state, cause, traceback, orderly=True)
             return True
 
 
-def _held(session: Session, run_id: int, lease: str | None) -> schema.Run | None:
-    """The run when ``lease`` is its present lease (None: it has none), marked as changed now; None when it is stale."""
+def _held(session: Session, run_id: int, lease: str) -> schema.Run | None:
+    """The run when ``lease`` is its present lease, marked as changed now; None when it is stale."""
     run = locked_run(session, run_id)
     if run.lease != lease:
         return None

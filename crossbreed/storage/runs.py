@@ -9,9 +9,10 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, Update, bindparam, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from crossbreed.core.errors import ConfigError, StorageError, UnknownName
@@ -99,8 +100,7 @@ class Runs:
             if run.lease != lease:
                 return False
             if run.state in HELD:
-                become(session, run, "queued")
-                run.attempts = 0
+                become(session, run, "queued", orderly=True)
             return True
 
     def lose_run(self, run_id: int, lease: str, cause: str, *, ending: str = "lost") -> bool:
@@ -144,8 +144,8 @@ class Runs:
         """
         with self.database.writing() as session:
             run = locked_run(session, run_id)
-            become(session, run, state, cause, traceback)
-            run.lease, run.attempts = None, 0
+            become(session, run, state, cause, traceback, orderly=True)
+            run.lease = None
 
     def run(self, run_id: int) -> RunRow:
         with self.database.reading() as session:
@@ -206,7 +206,7 @@ def locked_run(session: Session, run_id: int) -> schema.Run:
     # Nobody else can have changed a row that this transaction has locked already, so it is read once.
     locked: dict[int, schema.Run] = session.info.setdefault("locked_runs", {})
     if run_id not in locked:
-        run = session.get(schema.Run, run_id, with_for_update=True)
+        run = session.scalars(_LOCKED, {"run": run_id}).one_or_none()
         if run is None:
             raise StorageError(f"there is no run with id {run_id}.")
         locked[run_id] = run
@@ -220,10 +220,33 @@ def touch(run: schema.Run) -> datetime:
     return run.updated_at
 
 
+def touch_held(session: Session, run_id: int, lease: str | None) -> bool:
+    """Mark a run as changed now without reading it; False when ``lease`` is not its present one (None: it has none).
+
+    It is locked until the transaction ends. Raises StorageError when there is no such run.
+    """
+    # What was locked before may have changes of its own, not yet written, and goes on from them.
+    if run_id not in session.info.get("locked_runs", ()):
+        changed = session.connection().execute(_TOUCHED, {"run": run_id, "held": lease, "at": now()})
+        if changed.rowcount:
+            return True
+    run = locked_run(session, run_id)
+    if run.lease != lease:
+        return False
+    touch(run)
+    return True
+
+
 def become(
-    session: Session, run: schema.Run, state: str, cause: str | None = None, traceback: str | None = None
+    session: Session,
+    run: schema.Run,
+    state: str,
+    cause: str | None = None,
+    traceback: str | None = None,
+    *,
+    orderly: bool = False,
 ) -> None:
-    """Move a run to ``state`` if that may follow, with its times and its trial."""
+    """Move a run to ``state`` if that may follow, with its times and its trial; ``orderly``: no lease of it was lost."""
     check_state(state)
     if state != run.state and state not in following(run.state):
         raise refusal(run_key(session, run), run.state, state)
@@ -234,6 +257,8 @@ def become(
     run.finished_at = at if state in ENDED else None
     if state == "running" and run.started_at is None:
         run.started_at = at
+    if orderly:
+        run.attempts = 0
     follow_tuning(session, run)
 
 
@@ -245,17 +270,42 @@ def follow_tuning(session: Session, run: schema.Run) -> None:
     if run.role != "tune":
         return
     session.flush()
-    table = schema.Run
-    query = select(table.state, table.cause).where(table.trial_id == run.trial_id, table.role == "tune")
-    trial = session.get_one(schema.Trial, run.trial_id)
-    states = session.execute(query.order_by(table.id)).all()
-    trial.state, trial.cause = min(states, key=lambda found: _furthest(found[0]))
+    session.connection().execute(_FOLLOWED, {"followed": run.trial_id})
 
 
-def _furthest(state: str) -> int:
-    """Place of a tuning run's state: at work, then waiting, then how well it ended."""
-    order = ("running", "leased", "queued", "preempted", "done", "off_budget", "pruned")
-    return order.index(state) if state in order else len(order)
+def _followed() -> Update:
+    """The statement that brings a trial level with its tuning runs where it is not; the trial need not be read for that."""
+    trial, run = schema.Trial, schema.Run
+    furthest = (
+        select(run.state, run.cause)
+        .where(run.trial_id == bindparam("followed"), run.role == "tune")
+        .order_by(case(_FURTHEST, value=run.state, else_=len(_FURTHEST)), run.id)
+        .limit(1)
+        .subquery()
+    )
+    state, cause = furthest.c.state, furthest.c.cause
+    stale = or_(trial.state != state, trial.cause.is_distinct_from(cause))
+    return update(trial).where(trial.id == bindparam("followed"), stale).values(state=state, cause=cause)
+
+
+_ORDER = ("running", "leased", "queued", "preempted", "done", "off_budget", "pruned")
+_FURTHEST = {state: place for place, state in enumerate(_ORDER)}
+"""Place of a tuning run's state: at work, then waiting, then how well it ended; all others come after these."""
+
+# What most records need is put together once: that takes longer than SQLite needs to run it.
+_FOLLOWED = _followed()
+_LOCKED = (
+    select(schema.Run)
+    .where(schema.Run.id == bindparam("run"))
+    .with_for_update()
+    # What this transaction read before the lock may be older than the row that it locks.
+    .execution_options(populate_existing=True)
+)
+_TOUCHED = (
+    update(schema.Run)
+    .where(schema.Run.id == bindparam("run"), schema.Run.lease.is_not_distinct_from(bindparam("held")))
+    .values(revision=schema.Run.revision + 1, updated_at=bindparam("at"))
+)
 
 
 def run_key(session: Session, run: schema.Run) -> str:
@@ -264,8 +314,11 @@ def run_key(session: Session, run: schema.Run) -> str:
     return f"{name}/{number}/{run.seed}"
 
 
+@cache
 def run_query() -> Select[schema.Run, int, int, str]:
     query = select(schema.Run, schema.Trial.number, schema.Study.id, schema.Study.name)
+    # Not every write goes through the session's own objects, so that these are read anew.
+    query = query.execution_options(populate_existing=True)
     return query.join_from(schema.Run, schema.Trial).join(schema.Study)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -165,8 +166,11 @@ def _stored(session: Session, hash: str, genome: Mapping[str, Any]) -> schema.Ar
     return session.scalars(select(schema.Architecture).where(schema.Architecture.hash == hash)).one()
 
 
+@cache
 def _query() -> Select[schema.Trial, schema.Architecture]:
-    return select(schema.Trial, schema.Architecture).join(schema.Architecture)
+    # The state of a trial with runs is not set through the session's own object, so that this is read anew.
+    query = select(schema.Trial, schema.Architecture).execution_options(populate_existing=True)
+    return query.join(schema.Architecture)
 
 
 def _trial(trial: schema.Trial, architecture: schema.Architecture) -> TrialRow:

@@ -1,3 +1,4 @@
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from crossbreed.storage import Repository
 from crossbreed.storage.rows import RunRow
 from crossbreed.storage.runs import MAX_ATTEMPTS
 from crossbreed.storage.states import ENDED, following
-from tests.storage.material import SECONDS, add_run, curve, leased, running
+from tests.storage.material import SECONDS, add_run, add_trial, curve, leased, running
 
 
 def after(seconds: float) -> datetime:
@@ -128,6 +129,65 @@ def test_a_trial_has_the_state_of_the_setting_that_went_furthest(repository: Rep
     assert repository.trial(runs[0].study_id, 0).state == "queued"
     assert end(runs[2], "diverged", "loss at step 9") == "pruned"
     assert repository.trial(runs[0].study_id, 0).cause == "beaten"
+
+
+def test_settings_that_went_equally_far_are_told_by_the_first_of_them(repository: Repository) -> None:
+    first = add_run(repository, seed=5)
+    second = repository.add_run(first.trial_id, 1, recipe={}, identities={})
+    for run, state in ((second, "diverged"), (first, "failed")):
+        repository.record_finished(run.id, running(repository, run), state, cause=f"{run.seed}")
+    found = repository.trial(first.study_id, 0)
+    assert (found.state, found.cause) == ("failed", "5")
+
+
+def test_a_trial_and_its_run_are_read_as_they_have_become_in_the_same_batch(repository: Repository) -> None:
+    study = repository.create_study("study", {"schema": 1}).id
+    with repository.batch():
+        trial = add_trial(repository, study, state="infeasible", cause="before it had runs")
+        kept = repository.trial(study, 0)
+        run = repository.add_run(trial.id, 0, recipe={}, identities={})
+        assert (kept.state, repository.trial(study, 0).state) == ("infeasible", "queued")
+        lease = running(repository, run)
+        before = repository.run(run.id)
+        assert (before.state, repository.trial(study, 0).state) == ("running", "running")
+        repository.record_rung(run.id, lease, rung=0, tokens=1, metrics={})
+        repository.record_curve(run.id, lease, curve(0, 2))
+        repository.record_finished(run.id, lease, "failed", cause="a rule")
+        inside, found = repository.run(run.id), repository.trial(study, 0)
+        assert (inside.state, inside.rungs_done, found.state, found.cause) == (
+            "failed",
+            1,
+            "failed",
+            "a rule",
+        )
+    assert (repository.run(run.id), repository.trial(study, 0)) == (inside, found)
+
+
+def test_a_refused_end_leaves_the_count_of_lost_leases(repository: Repository) -> None:
+    run = add_run(repository)
+    lease = running(repository, run)
+    with repository.batch(), pytest.raises(StorageError, match="cannot become"):
+        repository.record_finished(run.id, lease, "infeasible")
+    found = repository.run(run.id)
+    assert (found.state, found.attempts) == ("running", 1)
+
+
+def test_a_lease_lost_since_a_batch_read_the_run_is_stale_in_it(migrated_postgres: str) -> None:
+    with Repository.open(migrated_postgres) as repository:
+        run = add_run(repository, "lost-meanwhile")
+        lease = running(repository, run)
+
+        def lose() -> None:
+            assert repository.lose_run(run.id, lease, "gone")
+
+        with repository.batch():
+            assert repository.run(run.id).lease == lease
+            other = threading.Thread(target=lose)
+            other.start()
+            other.join(30)
+            assert not repository.record_curve(run.id, lease, curve(0, 1))
+            assert not repository.record_finished(run.id, lease, "done")
+        assert repository.run(run.id).state == "queued"
 
 
 def test_a_setting_is_read_with_its_learning_rate(repository: Repository) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import event
 from crossbreed.core.search.candidates import Objectives
 from crossbreed.core.search.shortlist import front_candidates
 from crossbreed.storage import Repository
-from tests.storage.material import add_run, curve, running, speed
+from tests.storage.material import add_run, curve, leased, running, speed
 
 
 def statements(repository: Repository, work: Callable[[], object]) -> int:
@@ -34,6 +34,43 @@ def test_many_values_are_written_by_as_few_statements_as_one(repository: Reposit
     many = statements(repository, lambda: repository.record_curve(run.id, lease, curve(1, 400)))
     assert few == many < 6
     assert len(repository.curve(run.id)) == 400
+
+
+def test_a_record_asks_nothing_of_its_run_but_whether_the_lease_holds(repository: Repository) -> None:
+    run = add_run(repository)
+    lease = running(repository, run)
+    work = [
+        lambda: repository.record_curve(run.id, lease, curve(0, 9)),
+        lambda: repository.record_artefact(run.id, lease, kind="log", path="x", sha256="0" * 64, bytes=1),
+    ]
+    one_record, two_records = (2 + _begin(repository), 4 + _begin(repository))
+    assert [statements(repository, write) for write in work] == [one_record] * 2
+
+    def both() -> None:
+        with repository.batch():
+            for write in work:
+                write()
+
+    assert statements(repository, both) == two_records
+
+
+def test_of_a_candidate_that_has_not_begun_no_results_are_asked(repository: Repository) -> None:
+    run = add_run(repository)
+    lease = leased(repository, run)
+
+    def read() -> None:
+        (row,) = repository.candidates(run.study_id, points=None)
+        assert len(row.seeds) == 1
+
+    assert statements(repository, read) == 2 + _begin(repository)
+    repository.record_started(run.id, lease, {})
+    repository.record_profile(run.id, lease, "forced:1", [speed(1.0)])
+    assert statements(repository, read) == 5 + _begin(repository)
+
+
+def _begin(repository: Repository) -> int:
+    """Statements that begin a transaction."""
+    return int(repository.database.is_sqlite)
 
 
 def test_the_records_of_many_runs_are_one_transaction(repository: Repository) -> None:

@@ -53,17 +53,17 @@ class Intake:
             return self.repository.record_finished(
                 run_id, lease, last.state, cause=last.cause, traceback=last.traceback
             )
-        own = self.repository.point(run_id, OWN)
-        rungs_done = self.repository.run(run_id).rungs_done
-        trained = rungs_done >= self.rungs and own is not None and bool(own.evaluations)
-        if not trained or own is None or not own.speeds:
-            return self.repository.release_run(run_id, lease)
-        certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
-        if certificate is not None and not certificate.feasible:
-            self.breeder.violations[number] = violation(certificate)
-            cause = certificate.reason or last.cause
-            return self.repository.record_finished(run_id, lease, "off_budget", cause=cause)
-        return self.repository.record_finished(run_id, lease, "done")
+        with self.repository.batch():
+            trained = self.repository.run(run_id).rungs_done >= self.rungs
+            own = self.repository.point(run_id, OWN) if trained else None
+            if own is None or not own.evaluations or not own.speeds:
+                return self.repository.release_run(run_id, lease)
+            certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
+            if certificate is not None and not certificate.feasible:
+                self.breeder.violations[number] = violation(certificate)
+                cause = certificate.reason or last.cause
+                return self.repository.record_finished(run_id, lease, "off_budget", cause=cause)
+            return self.repository.record_finished(run_id, lease, "done")
 
 
 def run_folder(study: str, number: int, seed: int) -> str:

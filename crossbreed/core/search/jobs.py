@@ -128,11 +128,13 @@ class Jobs:
         # Where nothing can be kept nothing is begun: no run is to end for it.
         self.repository.artefacts.reach()
         signature = self.here.signature(self.role if once is None else TIMER)
-        if item.again:
-            # Its last lease stays its own: an ended run is added to, not taken up.
-            lease = self.repository.run(run_id).lease
-        else:
-            lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
+        with self.repository.batch():
+            if item.again:
+                # Its last lease stays its own: an ended run is added to, not taken up.
+                lease = self.repository.run(run_id).lease
+            else:
+                lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
+            trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
         if lease is None:
             self.board.changed(item.row.number)
             return False
@@ -141,7 +143,6 @@ class Jobs:
             self.board.changed()
             return False
         folder = run_folder(self.setting.file.name, item.row.number, item.seed.seed)
-        trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
         place = self.repository.artefacts.under(folder).place
         judged = self.board.course.points(trial.number)
         job = job_for(item, trial, run, lease, place, self.setting, self.device, judged)
