@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.orm import Session
 
 from crossbreed.core.artefacts import confined
@@ -106,7 +106,9 @@ class Records:
             run = _held(session, run_id, lease)
             if run is None:
                 return False
-            held = session.get(schema.Rung, (run_id, rung), populate_existing=True)
+            # What is marked about the run is written once, with how far it is.
+            with session.no_autoflush:
+                held = session.get(schema.Rung, (run_id, rung), populate_existing=True)
             if held is None or held.lease != lease:
                 upsert(session, schema.Rung, [row], ["run_id", "rung"])
                 run.rungs_done = max(run.rungs_done, rung + 1)
@@ -254,9 +256,15 @@ def _held(session: Session, run_id: int, lease: str) -> schema.Run | None:
 
 def _evaluated(session: Session, run_id: int, name: str) -> bool:
     """Whether the operating point has been judged."""
-    point, evaluation = schema.OperatingPoint, schema.Evaluation
-    found = select(evaluation.id).join(point).where(point.run_id == run_id, point.name == name)
-    return session.scalars(found.limit(1)).first() is not None
+    return session.scalars(_EVALUATED, {"run": run_id, "point": name}).first() is not None
+
+
+_EVALUATED = (
+    select(schema.Evaluation.id)
+    .join(schema.OperatingPoint)
+    .where(schema.OperatingPoint.run_id == bindparam("run"), schema.OperatingPoint.name == bindparam("point"))
+    .limit(1)
+)
 
 
 def _point(session: Session, run_id: int, name: str, **data: Any) -> int:

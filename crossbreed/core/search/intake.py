@@ -54,9 +54,10 @@ class Intake:
                 run_id, lease, last.state, cause=last.cause, traceback=last.traceback
             )
         with self.repository.batch():
-            trained = self.repository.run(run_id).rungs_done >= self.rungs
-            own = self.repository.point(run_id, OWN) if trained else None
+            own = self.repository.point(run_id, OWN)
             if own is None or not own.evaluations or not own.speeds:
+                return self.repository.release_run(run_id, lease)
+            if self.repository.run(run_id).rungs_done < self.rungs:
                 return self.repository.release_run(run_id, lease)
             certificate = None if own.certificate is None else Certificate.model_validate(own.certificate)
             if certificate is not None and not certificate.feasible:
