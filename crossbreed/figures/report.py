@@ -275,10 +275,9 @@ def _environment(study: Study) -> Section:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Versions; which backend each part used, in short."""
+    """Versions, and which backends were used."""
     shown = {k: v for k, v in environment.items() if v is not None and not isinstance(v, Mapping)}
-    backends = environment.get("backends") or {}
-    used = sorted({f"{path.rpartition('.')[2]} {backend}" for path, backend in backends.items()})
+    used = sorted(set((environment.get("backends") or {}).values()))
     return shown | ({"backends": ", ".join(used)} if used else {})
 
 

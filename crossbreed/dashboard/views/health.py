@@ -129,8 +129,7 @@ def _software(study: StudyRow, at: Stamp) -> None:
             )
     plugins = {plugin for r in runs for plugin in r.identities.items()}
     rows += [{"what": name, "version": version} for name, version in sorted(plugins)]
-    used = {b for r in runs for b in ((r.environment or {}).get("backends") or {}).items()}
-    parts = sorted({f"{path.rpartition('.')[2]}: {backend}" for path, backend in used})
+    used = sorted({name for r in runs for name in ((r.environment or {}).get("backends") or {}).values()})
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
@@ -138,8 +137,8 @@ def _software(study: StudyRow, at: Stamp) -> None:
         placeholder="",
         alt="Versions of software and plugins",
     )
-    if parts:
-        st.caption(f"Backends: {code(', '.join(parts))}")
+    if used:
+        st.caption(f"Backends: {code(', '.join(used))}")
     for plugin in queries.health(study, at).plugins:
         st.caption(f"Plugin file {code(plugin.path)}, sha256 {code(plugin.sha256[:12])}")
 
