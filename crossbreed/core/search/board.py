@@ -85,6 +85,10 @@ class Board:
         """Runs that wait, by trial number and seed."""
         return agenda.waiting(self.open_rows, self.course)
 
+    def held(self) -> bool:
+        """Whether any run was with a worker when it was read."""
+        return any(seed.state in agenda.HELD for row in self.open_rows for seed in row.seeds)
+
     def unjudged(self) -> list[Item]:
         """Ended runs whose numbers count and that lack points which the study file names now: nothing is trained for those."""
         return [

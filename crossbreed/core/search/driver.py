@@ -204,8 +204,12 @@ class Driver:
         return self._helped
 
     def _busy(self) -> bool:
-        """Whether anybody works on the study."""
-        return bool(self.jobs.running) or self._look_at_others(now=True)
+        """Whether anybody works on the study, or did when the tables were read: a helper may have put its run back since."""
+        busy = bool(self.jobs.running) or self._look_at_others(now=True)
+        if not busy and self.board.held():
+            self.board.changed()
+            return True
+        return busy
 
     @property
     def ended_by(self) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.records import Finished
 from crossbreed.core.search.driver import DriverOptions
 from crossbreed.core.search.executors.base import Lost, Report, Spool
+from crossbreed.core.search.others import HELPER, Others
 from crossbreed.storage import Driver as Process
 from crossbreed.storage import Repository
+from crossbreed.storage.rows import RunRow
 from tests.core.search import material
 from tests.core.search.material import (
     Scripted,
@@ -239,6 +242,36 @@ def test_a_worker_taken_back_with_its_node_is_no_attempt(database: Path, toys: R
     assert end == "done"
     assert set(repository.run_states(study)) == {"done"}
     assert {run.attempts for run in repository.runs(study)} == {0}
+
+
+def test_a_run_that_a_helper_puts_back_when_nothing_else_is_left_is_finished_by_the_driver(
+    database: Path, toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, given = Scripted(slots=1), dict[int, str]()
+
+    def help_once(job: Job) -> Report | None:
+        """A helper takes whatever waits, once."""
+        with Repository.open(str(database)) as repository:
+            waiting = repository.runs(repository.open_study("tiny").id, ("queued",))
+            if waiting and not given:
+                lease = repository.lease_run(waiting[0].id, Process.here().signature(HELPER), seconds=600)
+                given[waiting[0].id] = str(lease)
+        return None
+
+    looks = Others.take_back
+
+    def put_back(self: Others, mine: Collection[str] = ()) -> tuple[list[RunRow], list[RunRow]]:
+        """It puts the run back just before the driver looks whether anybody works."""
+        for run_id, lease in given.items():
+            self.repository.release_run(run_id, lease)
+        return looks(self, mine)
+
+    executor.fail = help_once
+    monkeypatch.setattr(Others, "take_back", put_back)
+    end, repository, study = drive(database, setting(toys), executor)
+    assert given
+    assert end == "done"
+    assert set(repository.run_states(study)) == {"done"}
 
 
 def test_a_record_that_no_front_could_hold_fails_its_run_alone(
