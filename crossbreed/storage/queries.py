@@ -72,8 +72,8 @@ class Queries(Trials, Runs):
         named = chosen if points is None else [*chosen, _Point.name.in_(points)]
         with self.database.reading() as session:
             runs = _runs(session, chosen)
-            # Of a run that has not begun there is nothing to read.
-            begun = any(run.started_at is not None for run in runs)
+            # Of a run that waits for its beginning there is nothing to read.
+            begun = any(run.started_at is not None or run.state not in ("queued", "leased") for run in runs)
             results = _points(session, named, details, metrics) if begun else {}
             seeds = _seeds(runs, results)
             rows = _rows(session, _trials_query(details).where(*chosen))
