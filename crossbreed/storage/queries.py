@@ -71,11 +71,7 @@ class Queries(Trials, Runs):
             chosen.append(or_(_Trial.number.in_(numbers), higher))
         named = chosen if points is None else [*chosen, _Point.name.in_(points)]
         with self.database.reading() as session:
-            runs = _runs(session, chosen)
-            # Of a run that waits for its beginning there is nothing to read.
-            begun = any(run.started_at is not None or run.state not in ("queued", "leased") for run in runs)
-            results = _points(session, named, details, metrics) if begun else {}
-            seeds = _seeds(runs, results)
+            seeds = _seeds(session, chosen, _points(session, named, details, metrics))
             rows = _rows(session, _trials_query(details).where(*chosen))
             return [CandidateRow(*[*row, tuple(seeds.get(row[0], ()))]) for row in rows]
 
@@ -239,7 +235,6 @@ def _trials_query(details: bool) -> Any:
 @cache
 def _runs_query() -> Any:
     query = select(
-        _Run.started_at,
         _Run.trial_id,
         _Run.role,
         _Run.recipe["lr"].as_float(),
@@ -270,15 +265,12 @@ def _points_queries(details: bool) -> tuple[Any, Any, Any]:
     return points, measurements, evaluations
 
 
-def _runs(session: Session, chosen: Sequence[ColumnElement[bool]]) -> list[Any]:
-    """Of the runs of the trials chosen when each began, its trial, and what a ``SeedRow`` has; in order of trial and seed."""
-    return list(_rows(session, _runs_query().where(*chosen)))
-
-
-def _seeds(runs: Sequence[Any], points: dict[int, dict[str, PointRow]]) -> dict[int, list[SeedRow]]:
+def _seeds(
+    session: Session, chosen: Sequence[ColumnElement[bool]], points: dict[int, dict[str, PointRow]]
+) -> dict[int, list[SeedRow]]:
     """Runs with their points by trial id, in order of seed."""
     found: dict[int, list[SeedRow]] = defaultdict(list)
-    for _, trial_id, role, lr, *fields in runs:
+    for trial_id, role, lr, *fields in _rows(session, _runs_query().where(*chosen)):
         found[trial_id].append(SeedRow(*[*fields, points.get(fields[0], {}), role, lr]))
     return found
 

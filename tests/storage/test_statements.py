@@ -54,7 +54,7 @@ def test_a_record_asks_nothing_of_its_run_but_whether_the_lease_holds(repository
     assert statements(repository, both) == two_records
 
 
-def test_of_a_candidate_that_has_not_begun_no_results_are_asked(repository: Repository) -> None:
+def test_of_a_candidate_without_points_no_results_are_asked(repository: Repository) -> None:
     run = add_run(repository)
     lease = leased(repository, run)
 
@@ -62,7 +62,7 @@ def test_of_a_candidate_that_has_not_begun_no_results_are_asked(repository: Repo
         (row,) = repository.candidates(run.study_id, points=None)
         assert len(row.seeds) == 1
 
-    assert statements(repository, read) == 2 + _begin(repository)
+    assert statements(repository, read) == 3 + _begin(repository)
     repository.record_started(run.id, lease, {})
     repository.record_profile(run.id, lease, "forced:1", [speed(1.0)])
     assert statements(repository, read) == 5 + _begin(repository)

@@ -132,6 +132,10 @@ class Reader:
         """
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
+    def serving(self, device: torch.device, dtype: torch.dtype) -> str:
+        """The backend that computes activations of ``dtype`` on ``device``; it is recorded with what is measured."""
+        return "reference"
+
     def state_specs(self) -> tuple[StateSpec, ...]:
         """The tensors of this reader's state; empty for readers without one."""
         return ()

@@ -85,9 +85,11 @@ class Board:
         """Runs that wait, by trial number and seed."""
         return agenda.waiting(self.open_rows, self.course)
 
-    def held(self) -> bool:
-        """Whether any run was with a worker when it was read."""
-        return any(seed.state in agenda.HELD for row in self.open_rows for seed in row.seeds)
+    def read_again_if_held(self) -> bool:
+        """Whether any run was with a worker when it was read; then all of them are out of date."""
+        held = any(seed.state in agenda.HELD for row in self.open_rows for seed in row.seeds)
+        self._whole |= held
+        return held
 
     def unjudged(self) -> list[Item]:
         """Ended runs whose numbers count and that lack points which the study file names now: nothing is trained for those."""

@@ -205,11 +205,9 @@ class Driver:
 
     def _busy(self) -> bool:
         """Whether anybody works on the study, or did when the tables were read: a helper may have put its run back since."""
-        busy = bool(self.jobs.running) or self._look_at_others(now=True)
-        if not busy and self.board.held():
-            self.board.changed()
+        if self.jobs.running or self._look_at_others(now=True):
             return True
-        return busy
+        return self.board.read_again_if_held()
 
     @property
     def ended_by(self) -> str | None:

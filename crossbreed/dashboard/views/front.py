@@ -58,7 +58,7 @@ SHOWN = {
     f"front and {MOST_DOMINATED} nearest": MOST_DOMINATED,
     "front alone": 0,
 }
-"""Choice of what is drawn -> how many dominated candidates. A browser answers a quarter sooner with the first than with the second."""
+"""Choice of what is drawn -> how many dominated candidates: the fewer, the sooner a browser answers."""
 
 Drawable = tuple[list[Candidate], dict[str, int]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -63,42 +65,26 @@ class DeltaReader(Reader, nn.Module):
         trace_BT = traced(self.config, read_BT)
         log_decay_BTH, beta_BTH = masked(log_decay_BTH, trace_BT), masked(beta_BTH, trace_BT)
         old_BHKV, reset_BT = starts(context, None if state is None else state["S"])
-        if context.phase != "decode" and self.serving(v_BTHV.device, v_BTHV.dtype) == "fla":
-            if self.heads.query_heads != self.heads.key_heads:
-                q_BTHK, k_BTGK = spread(q_BTHK, H), spread(k_BTGK, H)
-            o_BTHV, S_BHKV = delta_rule_fla(
-                q_BTHK,
-                k_BTGK,
-                v_BTHV,
-                log_decay_BTH,
-                beta_BTH,
-                state_BHKV=old_BHKV,
-                valid_BT=context.valid_BT,
-                reset_BT=reset_BT,
-                normalise=self.config.qk_l2_norm,
-            )
-            return masked(o_BTHV, read_BT), None if state is None else {"S": S_BHKV}
-        if self.config.qk_l2_norm:
+        fused = context.phase != "decode" and self.serving(v_BTHV.device, v_BTHV.dtype) == "fla"
+        if self.config.qk_l2_norm and not fused:
             q_BTHK, k_BTGK = l2_norm(q_BTHK), l2_norm(k_BTGK)
-        q_BTHK, k_BTGK = spread(q_BTHK, H), spread(k_BTGK, H)
+        if not fused or self.heads.query_heads != self.heads.key_heads:
+            q_BTHK, k_BTGK = spread(q_BTHK, H), spread(k_BTGK, H)
+        written = q_BTHK, k_BTGK, v_BTHV, log_decay_BTH, beta_BTH
         if old_BHKV is not None and context.phase == "decode":
             if reset_BT is not None:
                 old_BHKV = old_BHKV.masked_fill(reset_BT[:, 0, None, None, None], 0.0)
-            o_BTHV, S_BHKV = self._step(
-                q_BTHK, k_BTGK, v_BTHV, log_decay_BTH, beta_BTH, old_BHKV, context, read_BT
-            )
+            o_BTHV, S_BHKV = self._step(*written, old_BHKV, context, read_BT)
         else:
-            o_BTHV, S_BHKV = gated_delta_rule(
-                q_BTHK,
-                k_BTGK,
-                v_BTHV,
-                log_decay_BTH,
-                beta_BTH,
-                state_BHKV=old_BHKV,
-                valid_BT=context.valid_BT,
-                reset_BT=reset_BT,
-                chunk=CHUNK,
-            )
+            begin: dict[str, Any] = {
+                "state_BHKV": old_BHKV,
+                "valid_BT": context.valid_BT,
+                "reset_BT": reset_BT,
+            }
+            if fused:
+                o_BTHV, S_BHKV = delta_rule_fla(*written, normalise=self.config.qk_l2_norm, **begin)
+            else:
+                o_BTHV, S_BHKV = gated_delta_rule(*written, chunk=CHUNK, **begin)
         return masked(o_BTHV.to(v_BTHV.dtype), read_BT), None if state is None else {"S": S_BHKV}
 
     def _step(
