@@ -16,6 +16,7 @@ from crossbreed.storage.rows import (
     Analysed,
     AnalyticsRow,
     ArtefactRow,
+    BreakdownRow,
     CandidateRow,
     CurveRow,
     EvaluationRow,
@@ -139,6 +140,22 @@ class Queries(Trials, Runs):
         query = select(*columns).join(_Point).where(_Point.run_id == run_id, _Point.name == point)
         with self.database.reading() as session:
             return {row[0]: AnalyticsRow(*row) for row in _rows(session, query.order_by(found.id))}
+
+    def breakdowns(self, study_id: int) -> list[BreakdownRow]:
+        """Where the loss of every evaluation of a study comes from, in order of candidates; none of those stored before it was
+        kept."""
+        table = schema.Evaluation
+        query = (
+            select(_Trial.number, _Run.seed, _Point.name, table.tokens, table.breakdown)
+            .select_from(table)
+            .join(_Point, table.operating_point_id == _Point.id)
+            .join(_Run, _Point.run_id == _Run.id)
+            .join(_Trial, _Run.trial_id == _Trial.id)
+            .where(_Trial.study_id == study_id, table.breakdown.is_not(None))
+            .order_by(_Trial.number, _Run.seed, _Point.id, table.tokens)
+        )
+        with self.database.reading() as session:
+            return [BreakdownRow(*row) for row in _rows(session, query)]
 
     def rungs(self, run_id: int) -> list[RungRow]:
         """The finished rungs of a run, first to last."""

@@ -186,6 +186,17 @@ class EvaluationRow:
 
 
 @dataclass(frozen=True)
+class BreakdownRow:
+    """Where the loss of one evaluation comes from (see ``lab.breakdown``), after ``tokens`` training tokens."""
+
+    number: int
+    seed: int
+    point: str
+    tokens: int
+    breakdown: Data
+
+
+@dataclass(frozen=True)
 class PointRow:
     """A run at one operating point: realised rates, ledger and certificate, measurements and evaluations."""
 

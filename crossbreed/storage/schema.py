@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 
 from crossbreed.storage.states import STATES
 
-REVISION = "0005"
+REVISION = "0006"
 """The Alembic revision these models describe; a database at any other is migrated, or refused when it is newer."""
 
 VERSION_TABLE = "crossbreed_version"
@@ -285,7 +285,7 @@ class Measurement(Base):
 
 
 class Evaluation(Base):
-    """The task's metrics of one operating point at one length."""
+    """The task's metrics of one operating point at one length; ``breakdown`` says where its loss comes from."""
 
     __tablename__ = "evaluation"
     __table_args__ = (UniqueConstraint("operating_point_id", "tokens"),)
@@ -297,6 +297,9 @@ class Evaluation(Base):
     score: Mapped[float | None]
     rows: Mapped[int]
     unscored_rows: Mapped[int]
+    breakdown: Mapped[
+        Data | None
+    ]  # by class of positions and along the text; null: stored before it was kept
 
 
 class Analytics(Base):

@@ -141,6 +141,22 @@ def test_measurements_of_different_keys_stand_side_by_side(repository: Repositor
     assert len({m.key() for m in point.measurements}) == 5
 
 
+def test_where_the_loss_comes_from_is_kept_with_an_evaluation_and_stored_again_replaces_it(
+    repository: Repository,
+) -> None:
+    run = add_run(repository, seed=3)
+    lease = running(repository, run)
+    about = {"tokens": 64, "metrics": {}, "score": 0.5, "rows": 4}
+    repository.record_evaluation(run.id, lease, "own", **about)
+    assert repository.breakdowns(run.study_id) == []
+    for nats in (1.0, 2.0):
+        parts = {"version": 1, "classes": [{"class": "query", "labelled": 4, "right": 3, "loss_nats": nats}]}
+        repository.record_evaluation(run.id, lease, "own", **about, breakdown=parts)
+    (found,) = repository.breakdowns(run.study_id)
+    assert (found.number, found.seed, found.point, found.tokens) == (0, 3, "own", 64)
+    assert found.breakdown["classes"][0]["loss_nats"] == 2.0
+
+
 def test_profile_and_evaluation_meet_at_one_operating_point(repository: Repository) -> None:
     run = add_run(repository)
     lease = running(repository, run)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
 from crossbreed.core.contracts.space import Range
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.errors import ConfigError, nearest
 from crossbreed.core.genome import parse
 
 if TYPE_CHECKING:
@@ -40,28 +40,52 @@ class TokenClasses:
 
     names:    of the kinds; the same for every batch of a task.
     class_BT: int64, the number of each position's name.
+    groups:   label -> names that it takes together, against which a gate's precision can be scored.
     """
 
     names: tuple[str, ...]
     class_BT: Tensor
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def among(self, names: Sequence[str]) -> Tensor:
+        """bool BT: positions whose kind has one of these names. Raises ConfigError for a name that no kind has."""
+        for name in names:
+            if name not in self.names:
+                raise ConfigError(f"unknown class {name!r} of positions{nearest(name, self.names)}")
+        wanted_N = self.class_BT.new_tensor([name in names for name in self.names]).bool()
+        found_BT: Tensor = wanted_N[self.class_BT]
+        return found_BT
 
 
 @dataclass(frozen=True)
 class Score:
-    """What the task is judged by: a name, a direction, and the best reachable value or None."""
+    """What the task is judged by: a name, a direction, and the best reachable value or None.
+
+    on: the classes of positions that count, of those with a label; all of them where it is empty. Others are trained on, and their
+        losses are stored beside the score.
+    """
 
     name: str
     direction: Literal["max", "min"]
     bound: float | None
+    on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over evaluation: scored positions, correct ones, and the loss in nats."""
+    """Sums over the positions that the score counts: how many, how many are right, and the loss in nats."""
 
     scored: int
     correct: int
     loss_nats: float
+
+
+class Overlap(NamedTuple):
+    """Distinct rows seen in training, distinct evaluation rows, and those that are in both."""
+
+    training: int
+    evaluation: int
+    shared: int
 
 
 class Task:
@@ -133,6 +157,21 @@ class Task:
         """What kind of token stands at each position; unless a task says more, whether it is scored."""
         return TokenClasses(("unscored", "scored"), (batch.labels_BT != IGNORE).long())
 
+    def judged(self, batch: Batch) -> Tensor:
+        """bool BT: positions that the score counts."""
+        labelled_BT = batch.labels_BT != IGNORE
+        return labelled_BT & self.classes(batch).among(self.score.on) if self.score.on else labelled_BT
+
+    def overlap(self, seed: int = 0, steps: int = 16, size: int = 64) -> Overlap:
+        """How many rows training over ``steps`` steps shares with evaluation, which should be none."""
+        items = {row.numpy().tobytes() for batch in self.evaluation(size) for row in batch.tokens_BT}
+        rows = {
+            row.numpy().tobytes()
+            for step in range(steps)
+            for row in self.train_batch(seed, step, size).tokens_BT
+        }
+        return Overlap(training=len(rows), evaluation=len(items), shared=len(rows & items))
+
     def words(self, tokens: Sequence[int]) -> list[str]:
         """Token ids as people read them, one word a token; the ids themselves unless a task says more."""
         return [str(token) for token in tokens]
@@ -140,6 +179,22 @@ class Task:
     def metrics(self, totals: Totals) -> dict[str, float]:
         """The score under its name, and any companions (bits per byte ...), from the sums of an evaluation."""
         raise NotImplementedError(f"{type(self).__name__} must define metrics(totals)")
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A setting with which a small model was seen to learn the task.
+
+    settings: of the task. model: in words, such as its layers and width. parameters: of the model, in all.
+    tokens, score: what the worst of ``seeds`` seeds scored on the evaluation items after so many training tokens.
+    """
+
+    settings: Mapping[str, Any]
+    model: str
+    parameters: int
+    tokens: int
+    seeds: int
+    score: float
 
 
 @dataclass(frozen=True)
@@ -152,6 +207,7 @@ class TaskDescriptor:
     summary:  what it is in one line, for listings.
     ranges:   settings that conformance checks try, with their ranges; others are tried near their values. A study names its own.
     example:  settings under which it can be checked, where its defaults alone are not enough.
+    proven:   settings with which a small model was seen to learn it; None where nobody has looked or none did.
     """
 
     name: str
@@ -160,3 +216,4 @@ class TaskDescriptor:
     summary: str
     ranges: Mapping[str, Range] = field(default_factory=dict)
     example: Mapping[str, Any] = field(default_factory=dict)
+    proven: Proven | None = None

@@ -119,6 +119,7 @@ class Evaluated:
 
     settings: what else tells how it was judged: on texts of another length, their ``length`` in tokens and the SHA-256 of the
     ``items``.
+    breakdown: the losses by class of positions and along the text, see ``lab.breakdown``.
     """
 
     point: str
@@ -131,6 +132,7 @@ class Evaluated:
     ledger: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
     settings: dict[str, Any] | None = None
+    breakdown: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

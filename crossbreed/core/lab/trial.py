@@ -338,6 +338,7 @@ class _Trial:
                 ledger=ledger,
                 certificate=None if certificate is None else certificate.model_dump(mode="json"),
                 settings=settings,
+                breakdown=found.breakdown,
             )
         )
         return certificate

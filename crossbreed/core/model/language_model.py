@@ -21,7 +21,12 @@ from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment
 from crossbreed.core.model.seeding import seeded
 from crossbreed.core.model.stage import Stage
 from crossbreed.core.model.state import Carry, ModelState, fresh_positions
-from crossbreed.core.ops.entropy import linear_cross_entropy, measured_output, normalised_entropy
+from crossbreed.core.ops.entropy import (
+    linear_cross_entropy,
+    measured_output,
+    normalised_entropy,
+    token_cross_entropy,
+)
 
 EMBEDDING_STD = 0.02
 
@@ -115,6 +120,18 @@ class LanguageModel(nn.Module):
             for site, statistics in recorder.records:
                 self._statistics.setdefault(site, []).append(statistics)
         return Loss(objective, loss_nats.detach(), scored, correct, auxiliary, recorder.records)
+
+    def token_losses(self, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """nats_BT of each label (0 where there is none) and whether it was the likeliest token; in pieces, without gradient."""
+        with torch.no_grad():
+            h_BTD, _ = self(batch.tokens_BT, context)
+            nats_N, right_N = token_cross_entropy(
+                h_BTD.flatten(0, 1),
+                self.output_weight_VD,
+                batch.labels_BT.flatten(),
+                ignore_index=IGNORE,
+            )
+        return nats_N.view(batch.labels_BT.shape), right_N.view(batch.labels_BT.shape)
 
     def context(
         self,

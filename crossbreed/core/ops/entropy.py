@@ -98,6 +98,40 @@ def linear_cross_entropy(
     return loss, count, correct
 
 
+def token_cross_entropy(
+    h_ND: Tensor, weight_VD: Tensor, labels_N: Tensor, *, ignore_index: int = -100, piece: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of `softmax(h weight^T)` row by row, without ever holding N x V logits.
+
+    Args:
+        h_ND: hidden states, one row a token.
+        weight_VD: the output head.
+        labels_N: a class a row; rows labelled `ignore_index` cost nothing and are not right.
+        piece: rows whose logits are held at a time; chosen to hold 4 million logits when None.
+
+    Returns:
+        Each row's loss (nats; fp32, float64 for float64 inputs), and whether its greatest logit is the label. Without gradient.
+
+    Raises:
+        ConfigError: numbers of rows and labels that differ, or a piece below 1.
+    """
+    if labels_N.shape != h_ND.shape[:1]:
+        raise ConfigError(f"labels have shape {tuple(labels_N.shape)}; {h_ND.shape[0]} rows need one each.")
+    piece, dtype = _piece(piece, weight_VD.shape[0]), compute_dtype(h_ND)
+    nats_N = torch.zeros(len(labels_N), dtype=dtype, device=h_ND.device)
+    right_N = torch.zeros(len(labels_N), dtype=torch.bool, device=h_ND.device)
+    with torch.no_grad():
+        for start in range(0, len(labels_N), piece):
+            rows = slice(start, start + piece)
+            labels_n = labels_N[rows]
+            logits_nV = F.linear(h_ND[rows], weight_VD)
+            nats_N[rows] = F.cross_entropy(
+                logits_nV.to(dtype), labels_n, reduction="none", ignore_index=ignore_index
+            )
+            right_N[rows] = (logits_nV.argmax(-1) == labels_n) & (labels_n != ignore_index)
+    return nats_N, right_N
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from crossbreed.core.errors import ConfigError, PluginError
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import QUANTITIES
-from crossbreed.core.search import divergence, executors, genes, plugin_files
+from crossbreed.core.search import divergence, executors, genes, losses, plugin_files
 from crossbreed.core.search.candidates import OWN, Candidate, Objectives, front_volume, read
 from crossbreed.core.search.divergence import Divergence
 from crossbreed.core.search.driver import Driver, DriverOptions, End
@@ -238,6 +238,14 @@ class Study:
         residuals of the budget as ``residual_*``.
         """
         return _table(self.read_candidates(), self.objectives)
+
+    def losses(self, by: Literal["class", "position"] = "class") -> pd.DataFrame:
+        """Where every evaluation's loss comes from: one row per candidate, seed, operating point and class of positions, or bin of
+        positions, with ``labelled`` positions, their ``accuracy`` and mean ``loss_nats`` (missing where there is none)."""
+        tables = {"class": losses.by_class, "position": losses.by_position}
+        if by not in tables:
+            raise ConfigError(f"losses are kept by 'class' and by 'position', not by {by!r}")
+        return tables[by](self.repository.breakdowns(self.row.id))
 
 
 def _table(found: Sequence[Candidate], objectives: Objectives) -> pd.DataFrame:

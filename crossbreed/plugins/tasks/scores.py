@@ -1,22 +1,12 @@
-"""Scores from the sums of an evaluation, and the report on what training and evaluation share."""
+"""Scores from the sums of an evaluation."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crossbreed.core.contracts.task import IGNORE, Totals
 from crossbreed.core.errors import ConfigError
-
-
-class Overlap(NamedTuple):
-    """Distinct rows seen in training, distinct evaluation rows, and those that are in both."""
-
-    training: int
-    evaluation: int
-    shared: int
 
 
 def accuracy(task: str, totals: Totals) -> dict[str, float]:

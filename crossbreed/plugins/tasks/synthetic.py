@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crossbreed.core.contracts.task import IGNORE, Batch, Score, Task, Totals
+from crossbreed.core.contracts.task import IGNORE, Batch, Overlap, Score, Task, Totals
 from crossbreed.plugins.tasks.counter import digest, generator, row_hashes
-from crossbreed.plugins.tasks.scores import Overlap, accuracy
+from crossbreed.plugins.tasks.scores import accuracy
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -75,8 +75,7 @@ class Synthetic(Task):
     def metrics(self, totals: Totals) -> dict[str, float]:
         return accuracy(self.name, totals)
 
-    def overlap(self, seed: int, steps: int, size: int) -> Overlap:
-        """How many distinct rows training over ``steps`` steps shares with evaluation."""
+    def overlap(self, seed: int = 0, steps: int = 16, size: int = 64) -> Overlap:
         rows = {row.tobytes() for step in range(steps) for row in self._train_rows(seed, step, size).tokens}
         items = {row.tobytes() for row in self._evaluation_rows.tokens}
         return Overlap(training=len(rows), evaluation=len(items), shared=len(rows & items))
@@ -96,12 +95,12 @@ class Synthetic(Task):
 
     def _train_rows(self, seed: int, step: int, size: int) -> Rows:
         tokens, labels = self._draw(generator(self.name, "training", seed, step, 0), size)
-        attempt = 1
-        while (wrong := _for_evaluation(tokens)).any():
-            # Whole batches are drawn again, so that row r never depends on its neighbours.
-            again = self._draw(generator(self.name, "training", seed, step, attempt), size)
-            tokens[wrong], labels[wrong] = again.tokens[wrong], again.labels[wrong]
-            attempt += 1
+        wrong, attempt = np.flatnonzero(_for_evaluation(tokens)), 1
+        while len(wrong):
+            # Numbers are drawn for whole batches, so that row r never depends on its neighbours.
+            u = generator(self.name, "training", seed, step, attempt).random((size, self.numbers))
+            tokens[wrong], labels[wrong] = self.write(u[wrong], False)
+            wrong, attempt = wrong[_for_evaluation(tokens[wrong])], attempt + 1
         return Rows(tokens, labels)
 
     def _draw(self, random: np.random.Generator, rows: int, judged: bool = False) -> Rows:

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crossbreed.core.contracts.task import Batch, Score, Task, TokenClasses, Totals
+from crossbreed.core.contracts.task import Batch, Overlap, Score, Task, TokenClasses, Totals
 from crossbreed.core.errors import ConfigError
 from crossbreed.plugins.tasks.configs import BytesConfig
 from crossbreed.plugins.tasks.counter import digest, generator
-from crossbreed.plugins.tasks.scores import Overlap, accuracy
+from crossbreed.plugins.tasks.scores import accuracy
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -139,8 +139,8 @@ class TextBytes(Task):
         found = accuracy("bytes", totals)
         return {**found, "bits_per_byte": found["loss_nats"] / math.log(2)}
 
-    def overlap(self) -> Overlap:
-        """How many evaluation windows occur word for word in the training text, at any place."""
+    def overlap(self, seed: int = 0, steps: int = 16, size: int = 64) -> Overlap:
+        """How many evaluation windows occur word for word in the training text, at any place: whatever seed and steps."""
         texts = [self._text[a:b].tobytes() for a, b in self._train]
         windows = {row.astype(np.uint8).tobytes() for row in self._rows(self._windows)}
         shared = sum(any(window in text for text in texts) for window in windows)

@@ -76,6 +76,8 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
     (evaluated,) = of(Evaluated, records)
     assert evaluated.score == evaluated.metrics["accuracy"] == of(RungDone, records)[-1].metrics["accuracy"]
     assert evaluated.ledger["realised"]
+    assert [part["class"] for part in evaluated.breakdown["classes"]] == ["key", "value", "filler", "query"]
+    assert len(evaluated.breakdown["positions"]["labelled"]) == 12
     (analysed,) = of(Analysed, records)
     assert (analysed.point, analysed.tokens, analysed.rows) == ("own", 2304, 24)
     assert set(analysed.findings) == {"decisions", "agreement", "text"}

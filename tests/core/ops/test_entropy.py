@@ -9,7 +9,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.entropy import linear_cross_entropy, measured_output, normalised_entropy
+from crossbreed.core.ops.entropy import (
+    linear_cross_entropy,
+    measured_output,
+    normalised_entropy,
+    token_cross_entropy,
+)
 
 
 class LargestTensor(TorchDispatchMode):
@@ -120,6 +125,22 @@ def test_the_logits_are_never_held_whole():
     assert largest.elements == 6400
 
 
+@pytest.mark.parametrize("piece", [1, 4, 22, None])
+def test_losses_token_by_token_are_those_of_the_sum_without_gradient(piece):
+    h, weight, labels = inputs(22, 13, 5)
+    nats, right = token_cross_entropy(h.requires_grad_(), weight, labels, piece=piece)
+    logits = h.detach() @ weight.mT
+    torch.testing.assert_close(nats, F.cross_entropy(logits, labels, reduction="none"))
+    assert torch.equal(right, logits.argmax(-1) == labels)
+    assert not nats.requires_grad
+    loss, _, correct = linear_cross_entropy(h, weight, labels)
+    torch.testing.assert_close(nats.sum(), loss.detach())
+    assert right.sum() == correct
+    with LargestTensor() as largest:
+        token_cross_entropy(h, weight, labels, piece=2)
+    assert largest.elements == weight.numel()  # as it is; all logits would be 286
+
+
 def test_any_measure_of_the_logits_is_taken_in_pieces_without_gradient():
     h, weight, _ = inputs(12, 9, 5)
     h.requires_grad_()
@@ -156,5 +177,7 @@ def test_bad_input_is_named():
         linear_cross_entropy(h, weight, labels, piece=0)
     with pytest.raises(ConfigError, match="5 rows need one each"):
         linear_cross_entropy(h, weight, labels[:4])
+    with pytest.raises(ConfigError, match="5 rows need one each"):
+        token_cross_entropy(h, weight, labels[:4])
     with pytest.raises(ConfigError, match="vocabulary of at least 2"):
         normalised_entropy(h[None], weight[:1])

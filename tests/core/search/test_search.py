@@ -49,6 +49,11 @@ def test_a_users_router_is_searched_trained_timed_and_shown(tmp_path: Path) -> N
     assert outcome.end == "done"
     with Study.open(url) as study:
         table = study.candidates()
+        by_class, by_position = study.losses(), study.losses("position")
+        assert set(by_class["trial"]) == set(by_position["trial"]) == set(table[table["seeds"] > 0]["trial"])
+        assert by_class["labelled"].sum() == by_position["labelled"].sum() > 0
+        with pytest.raises(ConfigError, match="not by 'token'"):
+            study.losses("token")  # type: ignore[arg-type]
         gated = table[table["family"].str.contains("coin")]
         assert len(gated)
         assert set(table["state"]) <= {"done", "infeasible", "off_budget"}

@@ -9,8 +9,8 @@ import torch
 from crossbreed.core.conformance.case import Case
 from crossbreed.core.conformance.rule import require, rule
 from crossbreed.core.conformance.tasks import data  # noqa: F401  (its rules stand before these)
-from crossbreed.core.conformance.tasks.subject import TaskSubject, rows, score, scored, training
-from crossbreed.core.contracts.task import IGNORE, Task, Totals
+from crossbreed.core.conformance.tasks.subject import TaskSubject, rows, score, training
+from crossbreed.core.contracts.task import Task, Totals
 from crossbreed.core.errors import ConfigError
 
 SIGMAS = 6.0
@@ -62,7 +62,7 @@ def solver(subject: TaskSubject, case: Case) -> None:
             finite = all(math.isfinite(value) for value in baselines.values())
             require(finite, f"its baselines are {baselines}")
             return
-        asked = batch.labels_BT != IGNORE
+        asked = task.judged(batch)
         count, right = int(asked.sum()), int((answers == batch.labels_BT)[asked].sum())
         reached, bound = score(task, count, right), task.score.bound
         require(bound is not None, "it ships a solver, but its score has no bound")
@@ -91,7 +91,8 @@ def chance(subject: TaskSubject, case: Case) -> None:
         true = math.isclose(guess, task.chance, rel_tol=0.01)
         require(true, f"a uniform guess scores {guess:g}, chance is said to be {task.chance:g}", guess=guess)
         return
-    labels = scored(rows(task.evaluation(64)))
+    items = rows(task.evaluation(64))
+    labels = items.labels_BT[task.judged(items)]
     count, shares = labels.numel(), torch.bincount(labels) / labels.numel()
     best = score(task, count, int(shares.max() * count))
     known = max((task.chance, *task.baselines().values()), key=lambda value: _rank(task, value))
@@ -116,7 +117,8 @@ def chance(subject: TaskSubject, case: Case) -> None:
 @rule(
     "task",
     "classes",
-    says="Every position has one of the named classes, and the names are the same for every batch.",
+    says="Every position has one of the named classes, the names are the same for every batch, and what the score counts and groups "
+    "take together are among them.",
     measured="Evaluation and training batches.",
     after=("batches",),
 )
@@ -125,6 +127,10 @@ def classes(subject: TaskSubject, case: Case) -> None:
     for batch in (*training(task), next(iter(task.evaluation(4)))):
         found = task.classes(batch)
         names.add(found.names)
+        grouped = {name for group in found.groups.values() for name in group}
+        unknown = sorted({*task.score.on, *grouped} - set(found.names))
+        require(not unknown, f"no class has the name {', '.join(map(repr, unknown))}")
+        require(bool(task.judged(batch).any()), "the score counts no position of a batch")
         require(
             found.class_BT.shape == batch.tokens_BT.shape,
             f"classes have the shape {tuple(found.class_BT.shape)}",

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import torch
-from torch import Tensor
 
 from crossbreed.core.conformance.subject import Subject
 from crossbreed.core.contracts.space import Choices, Integers
-from crossbreed.core.contracts.task import IGNORE, Batch, Task, Totals
+from crossbreed.core.contracts.task import Batch, Task, Totals
 
 ROWS = 8
 """Rows of a training batch here."""
@@ -96,11 +95,6 @@ def rows(batches: Iterable[Batch]) -> Batch:
     """All rows of batches of one length as one batch."""
     found = list(batches)
     return Batch(torch.cat([b.tokens_BT for b in found]), torch.cat([b.labels_BT for b in found]))
-
-
-def scored(batch: Batch) -> Tensor:
-    """The labels of all scored positions, in order."""
-    return batch.labels_BT[batch.labels_BT != IGNORE]
 
 
 def score(task: Task, count: int, correct: float, loss_nats: float = 0.0) -> float:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from crossbreed.core.contracts.context import Context, Recorder
@@ -19,9 +18,6 @@ from crossbreed.core.model.language_model import LanguageModel
 
 FEW_ROWS, FEW_TOKENS = 32, 4096
 """Bounds of what is looked at after every run: so many rows, and about so many tokens, but one row at least."""
-
-PIECE_ELEMENTS = 1 << 22
-"""Logits held at a time: 16 MiB in fp32."""
 
 
 def few_rows(task: Task) -> int:
@@ -81,16 +77,9 @@ class Subject:
 
     def losses(self, batch: Batch, context: Context, forced: Mapping[str, Tensor] | None = None) -> Tensor:
         """loss_BT in nats of one pass, float64 on the host, NaN where nothing is scored; ``forced`` adds decisions."""
-        h_BTD, _ = self.model(batch.tokens_BT, context.at(forced={**context.forced, **(forced or {})}))
-        pieces = []
-        piece = max(1, PIECE_ELEMENTS // self.model.architecture.vocab)
-        labels_M = batch.labels_BT.flatten()
-        for h_mD, labels_m in zip(h_BTD.flatten(0, 1).split(piece), labels_M.split(piece), strict=True):
-            logits_mV = self.model.logits(h_mD)
-            logits_mV = logits_mV.to(torch.promote_types(logits_mV.dtype, torch.float32))
-            pieces.append(F.cross_entropy(logits_mV, labels_m, reduction="none", ignore_index=IGNORE))
-        loss_M = torch.cat(pieces).double().masked_fill(labels_M == IGNORE, torch.nan)
-        return loss_M.view(batch.labels_BT.shape).cpu()
+        forced_too = context.at(forced={**context.forced, **(forced or {})})
+        nats_BT, _ = self.model.token_losses(batch, forced_too)
+        return nats_BT.double().masked_fill(batch.labels_BT == IGNORE, torch.nan).cpu()
 
 
 def _first_rows(batch: Batch, rows: int) -> Batch:
