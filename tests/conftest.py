@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +38,20 @@ def brief_timing() -> Iterator[None]:
         patched.setattr("crossbreed.core.lab.profile.DECODE_STEPS", 5)
         patched.setattr("crossbreed.core.lab.profile.PREFILL_TOKENS", 32)
         yield
+
+
+@pytest.fixture(scope="session")
+def _trained_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.support.trained import train
+
+    return train(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture
+def trained_runs(_trained_runs: Path, tmp_path: Path) -> Path:
+    """A copy of the database with the trained runs ``symbols/0/0`` and ``letters/0/0`` (see ``support.trained``)."""
+    shutil.copytree(_trained_runs.parent, tmp_path / "trained")
+    return tmp_path / "trained" / _trained_runs.name
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
 from crossbreed.cli.fit_router import fit_router
 from crossbreed.cli.front import front
+from crossbreed.cli.generate import generate
 from crossbreed.cli.import_model import import_model
 from crossbreed.cli.init import init
 from crossbreed.cli.match import match
@@ -141,6 +142,13 @@ app.command(
         "crossbreed routers oryx/0/0 --switch 860",
     )
 )(routers)
+app.command(
+    epilog=examples(
+        "crossbreed generate text/3/0 --prompt 'It was the best of times' --tokens 64",
+        "crossbreed generate text/3/0 --prompt 'It was' --temperature 0.8 --top-k 40 --seed 7 --json",
+        "crossbreed generate oryx/0/0 --prompt 'k3 v1 k0 v5' --tokens 8 --point schedule:0=mamba2,-4=attention",
+    )
+)(generate)
 app.command(
     epilog=examples(
         "crossbreed dashboard", "crossbreed dashboard --db demo/crossbreed.db --port 8600 --no-browser"

@@ -46,10 +46,11 @@ def routers(
     What is stored is shown; what is missing is found from the run's last checkpoint, and stored.
     """
     from crossbreed.core.search import analysed
+    from crossbreed.core.search.at_point import parse_point
     from crossbreed.storage.repository import Repository
 
     registry = registry_of(plugin)
-    asked = analysed.parse_point(point)
+    asked = parse_point(point)
     with Repository.open(db, read_only=True) as repository:
         found = None if rows or switch is not None else analysed.stored(repository, run, asked)
         if found is not None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 IGNORE = -100
 """Label of a position that is not scored."""
+MOST_WORDS = 24
+"""Words of a vocabulary that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,37 @@ class Task:
     def words(self, tokens: Sequence[int]) -> list[str]:
         """Token ids as people read them, one word a token; the ids themselves unless a task says more."""
         return [str(token) for token in tokens]
+
+    @property
+    def separator(self) -> int | None:
+        """For a task whose tokens are text, the token that stands between two texts, after which one begins; None for a task
+        whose tokens are symbols. A task that defines it defines ``encode`` and ``decode``, which take any text there and back.
+        """
+        return None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of what people write: words as ``words`` spells them with spaces between, or ``#ID``, unless a task says more.
+
+        Raises ConfigError for what the vocabulary cannot hold.
+        """
+        spelt = self.words(range(self.vocab))
+        known = {word: token for token, word in reversed(list(enumerate(spelt)))}
+        return [self._token(word, known) for word in text.split()]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Token ids as text: the words with spaces between, unless a task says more."""
+        return " ".join(self.words(tokens))
+
+    def _token(self, word: str, known: Mapping[str, int]) -> int:
+        if word in known:
+            return known[word]
+        if word[:1] == "#" and word[1:].isdecimal() and int(word[1:]) < self.vocab:
+            return int(word[1:])
+        listed = ", ".join([*known][::-1][:MOST_WORDS]) + (", ..." if len(known) > MOST_WORDS else "")
+        raise ConfigError(
+            f"word {word!r} is not in the vocabulary of task {type(self).__name__}{nearest(word, known)}; it must be one of "
+            f"{listed}, or '#' and a token's number from 0 to {self.vocab - 1}"
+        )
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """The score under its name, and any companions (bits per byte ...), from the sums of an evaluation."""

@@ -173,7 +173,7 @@ def check_owner(where: str, header: Header, expected: Header) -> None:
                     {k: wanted.get(k) for k in keys},
                 )
             raise ConfigError(
-                f"checkpoint {where!r} belongs to {what} {found!r}, but this run has {wanted!r}; training cannot go on from it"
+                f"checkpoint {where!r} belongs to {what} {found!r}, but this run has {wanted!r}; it is another run's"
             )
 
 

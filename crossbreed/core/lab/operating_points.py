@@ -157,13 +157,19 @@ class OperatingPoint:
 
     def check(self, modes: Sequence[str], length: int) -> None:
         """Raise ConfigError unless a model with these modes can run it on texts of ``length`` tokens."""
+        self.check_modes(modes)
+        if self.schedule is not None:
+            self.schedule.at(length, modes)
+
+    def check_modes(self, modes: Sequence[str]) -> None:
+        """Raise ConfigError unless a model with these modes has every one that it schedules."""
         if self.schedule is None:
             return
         if not modes:
             raise ConfigError(
                 f"operating point {self.name!r} schedules modes, but the architecture has no mode router"
             )
-        self.schedule.at(length, modes)
+        self.schedule.check(modes)
 
     def forced(
         self, sites: Mapping[str, Site], stretch: Stretch, *, device: torch.device | str | None = None

@@ -76,6 +76,11 @@ class TextSchedule:
         """Whether a model with these readers has every mode that the schedule takes."""
         return all(int(m) < len(modes) if m.isdigit() else m in modes for _, m in self.switches)
 
+    def check(self, modes: Sequence[str]) -> None:
+        """Raise ConfigError for a mode that is not among these readers."""
+        for _, mode in self.switches:
+            self._choice(mode, modes)
+
     def at(self, length: int, modes: Sequence[str]) -> Schedule:
         """For a text of ``length`` tokens and these readers.
 

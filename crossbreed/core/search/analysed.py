@@ -8,9 +8,9 @@ from typing import Any
 from crossbreed.core.errors import ConfigError, StorageError
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.analytics import VERSION, Subject, analyse, few_rows
-from crossbreed.core.lab.operating_points import FITTED, OperatingPoint
+from crossbreed.core.lab.operating_points import OperatingPoint
 from crossbreed.core.model.legality import mode_readers
-from crossbreed.core.search import fitted
+from crossbreed.core.search.at_point import at_point
 from crossbreed.core.search.trained import load
 from crossbreed.storage import Repository
 
@@ -30,11 +30,6 @@ class RunAnalytics:
     rows: int
     kinds: dict[str, dict[str, Any]]
     realised: Rates = field(default_factory=dict)
-
-
-def parse_point(name: str) -> OperatingPoint:
-    """The operating point of that name; ``fitted:...`` is one too, at which another model decides for itself."""
-    return OperatingPoint(name) if name.startswith(FITTED) else OperatingPoint.parse(name)
 
 
 def stored(repository: Repository, key: str, point: OperatingPoint) -> RunAnalytics | None:
@@ -69,19 +64,10 @@ def look(
     nothing in the model is routed.
     """
     run = load(repository, key, registry, device)
-    model = run.model
-    if point.name.startswith(FITTED):
-        model = fitted.load(repository, run, point.name, registry)
-    task, modes = point.task(run.setting.task), mode_readers(model.architecture)
-    point.check(modes, task.length)
-    if not point.name.startswith(FITTED) and not point.fits(
-        model.architecture, registry, run.setting.task.length
-    ):
-        raise ConfigError(
-            f"operating point {point.name!r} says nothing about run {key}: it has nothing to force, to move or to cut."
-        )
+    model, task = at_point(repository, run, point, registry), point.task(run.setting.task)
+    point.check(mode_readers(model.architecture), task.length)
     subject = Subject(
-        point.model(model, registry),
+        model,
         task,
         few_rows(task) if rows is None else rows,
         point=point,

@@ -135,6 +135,25 @@ class TextBytes(Task):
             for token in tokens
         ]
 
+    @property
+    def separator(self) -> int:
+        """A line's end, which is also what joins the files of a folder."""
+        return NEWLINE
+
+    def encode(self, text: str) -> list[int]:
+        """The bytes of its UTF-8 form."""
+        try:
+            return list(text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"text {text!r} cannot be written as UTF-8 ({text[error.start]!r} at character {error.start}); the task 'bytes' "
+                "reads UTF-8 only"
+            ) from error
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text; a byte that is no UTF-8 where it stands becomes U+FFFD."""
+        return bytes(tokens).decode("utf-8", errors="replace")
+
     def metrics(self, totals: Totals) -> dict[str, float]:
         found = accuracy("bytes", totals)
         return {**found, "bits_per_byte": found["loss_nats"] / math.log(2)}

@@ -219,3 +219,16 @@ def test_words_are_characters_and_bytes_that_have_none_are_numbers(tmp_path: Pat
     text.write_bytes(b"words, words\n" * 200)
     task = TextBytes(BytesConfig(path=str(text), length=16))
     assert task.words(list(b"a b\n\x00\xc3")) == ["a", " ", "b", "↵", "00", "c3"]
+
+
+def test_any_text_goes_into_bytes_and_back(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"words, words\n" * 200)
+    task = TextBytes(BytesConfig(path=str(text), length=16))
+    for said in ("", "a b\n", "né 日本 \x00"):
+        assert task.encode(said) == list(said.encode())
+        assert task.decode(task.encode(said)) == said
+    assert task.separator == ord("\n")
+    assert task.decode([0x61, 0xE6, 0x97]) == "a\N{REPLACEMENT CHARACTER}"
+    with pytest.raises(ConfigError, match=r"cannot be written as UTF-8 \('\\udc80' at character 1\)"):
+        task.encode("a\udc80")

@@ -1,0 +1,182 @@
+"""Going on with a prompt: prefill, then one token at a time, and what every router decided meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from crossbreed.core.contracts.context import Recorder
+from crossbreed.core.errors import ConfigError, NotFinite
+from crossbreed.core.lab.analytics.decisions import choice_names
+from crossbreed.core.lab.analytics.observation import in_order, per_token
+from crossbreed.core.lab.operating_points import OWN, OperatingPoint
+from crossbreed.core.lab.reading import Reading, reading
+from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.state import without_depth
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen: the likeliest at ``temperature`` 0, else drawn from softmax(logits / temperature) over the
+    ``top_k`` likeliest (all of them when None).
+
+    ``seed``: of the draws. Raises ConfigError for values out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ConfigError(f"temperature is {self.temperature}; it must be a finite number of at least 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top_k is {self.top_k}; it must be at least 1")
+
+    def sampler(self) -> Sampler:
+        """Draws for one text, the same whatever else is generated beside it."""
+        return Sampler(self)
+
+
+class Sampler:
+    """Chooses one text's tokens in turn."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self.generator = torch.Generator().manual_seed(sampling.seed)
+
+    def __call__(self, logits_V: Tensor) -> int:
+        """Raises NotFinite where the model gives no probabilities."""
+        logits_V = logits_V.double().cpu()
+        if not logits_V.isfinite().all():
+            raise NotFinite("the model's logits are not all finite, so that no next token follows from them")
+        if self.sampling.temperature == 0:
+            return int(logits_V.argmax())
+        kept = len(logits_V) if self.sampling.top_k is None else min(self.sampling.top_k, len(logits_V))
+        # Sorted stably, so that among equal logits the smaller token is the likelier everywhere.
+        values_K, tokens_K = logits_V.sort(descending=True, stable=True)
+        p_K = (values_K[:kept] / self.sampling.temperature).softmax(0)
+        return int(tokens_K[torch.multinomial(p_K, 1, generator=self.generator)])
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One site at one depth over a text: ``choices`` of the tokens that were read, None where it was not asked (halted or gated
+    off before). ``entropies``: what an entropy router saw, None where it looks at something else."""
+
+    site: str
+    kind: str
+    router: str
+    names: tuple[str, ...]
+    choices: tuple[int | None, ...]
+    entropies: tuple[float, ...] | None = None
+
+    def shares(self, begin: int = 0, end: int | None = None) -> tuple[float, ...] | None:
+        """Share of each choice among the asked tokens ``begin:end``; None where none was asked."""
+        asked = [choice for choice in self.choices[begin:end] if choice is not None]
+        return tuple(asked.count(n) / len(asked) for n in range(len(self.names))) if asked else None
+
+    def runs(self) -> list[tuple[int, int]]:
+        """(first position, choice) wherever it changes: of a mode site, the schedule that was followed."""
+        found: list[tuple[int, int]] = []
+        for position, choice in enumerate(self.choices):
+            if choice is not None and (not found or found[-1][1] != choice):
+                found.append((position, choice))
+        return found
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A prompt and what followed. Every token but the last was read, and decided about.
+
+    log_probabilities: of each new token in nats, under the model itself (temperature 1, all tokens).
+    """
+
+    prompt: tuple[int, ...]
+    new: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+    sites: tuple[Decided, ...] = ()
+
+    @property
+    def read(self) -> int:
+        """Tokens that were read."""
+        return len(self.prompt) + max(0, len(self.new) - 1)
+
+
+def generate(
+    model: LanguageModel,
+    prompt: Sequence[int],
+    new: int,
+    *,
+    sampling: Sampling | None = None,
+    point: OperatingPoint = OWN,
+    row: int = 0,
+    seed: int = 0,
+    dtype: str = "float32",
+    progress: Callable[[int], None] = lambda done: None,
+) -> Generated:
+    """Go on with ``prompt`` by ``new`` tokens (at least 1), each read through the model's own state before the next is chosen.
+
+    Schedules that count from a text's end take it to have ``len(prompt) + new`` tokens. row, seed: what random routers draw
+    by. Raises ConfigError for a point that does not fit, MissingCapability for routers that look at labels.
+    """
+    if new < 1 or not prompt:
+        raise ConfigError(
+            f"a prompt of {len(prompt)} tokens is to be gone on with by {new}; both must be at least 1"
+        )
+    choose = (sampling or Sampling()).sampler()
+    found: list[int] = []
+    logs: list[float] = []
+    pieces: list[Recorder] = []
+    with reading(model, dtype):
+        text = Reading(model, [len(prompt) + new], point=point, rows=[row], seed=seed, dtype=dtype)
+        piece = list(prompt)
+        for done in range(new):
+            pieces.append(Recorder(detail=True))
+            logits_V = text.last([piece], pieces[-1])[0]
+            token = choose(logits_V)
+            logs.append(float(logits_V.double().log_softmax(0)[token]))
+            found.append(token)
+            piece = [token]
+            progress(done + 1)
+    return Generated(tuple(prompt), tuple(found), tuple(logs), tuple(_decided(model, pieces)))
+
+
+@dataclass
+class _Facts:
+    choices: list[int | None] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+
+
+def _decided(model: LanguageModel, pieces: Sequence[Recorder]) -> list[Decided]:
+    facts: dict[str, _Facts] = {}
+    for recorder in pieces:
+        found = per_token(recorder)
+        for (site, fact), value_BT in found.items():
+            if fact == "choice_BT":
+                asked_T = found[site, "asked_BT"][0].tolist()
+                choices = [
+                    c if asked else None for c, asked in zip(value_BT[0].tolist(), asked_T, strict=True)
+                ]
+                facts.setdefault(site, _Facts()).choices += choices
+            elif fact == "entropy_BT" and value_BT.shape == found[site, "choice_BT"].shape:
+                facts.setdefault(site, _Facts()).entropies += value_BT[0].tolist()
+    sites = model.sites()
+    decided = []
+    for name in sorted(facts, key=in_order):
+        site, seen = sites[without_depth(name)], facts[name]
+        whole = len(seen.entropies) == len(seen.choices)
+        decided.append(
+            Decided(
+                name,
+                site.kind,
+                site.router,
+                tuple(choice_names(site)),
+                tuple(seen.choices),
+                tuple(seen.entropies) if whole else None,
+            )
+        )
+    return decided
