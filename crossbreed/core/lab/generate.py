@@ -167,14 +167,14 @@ def _decided(model: LanguageModel, pieces: Sequence[Recorder]) -> list[Decided]:
     sites = model.sites()
     decided = []
     for name in sorted(facts, key=in_order):
-        site, seen = sites[without_depth(name)], facts[name]
+        where, seen = sites[without_depth(name)], facts[name]
         whole = len(seen.entropies) == len(seen.choices)
         decided.append(
             Decided(
                 name,
-                site.kind,
-                site.router,
-                tuple(choice_names(site)),
+                where.kind,
+                where.router,
+                tuple(choice_names(where)),
                 tuple(seen.choices),
                 tuple(seen.entropies) if whole else None,
             )

@@ -67,9 +67,9 @@ class Reading:
         if min(counts) < T:
             counts_B = torch.tensor(counts, device=self.device)
             valid_BT = torch.arange(T, device=self.device) < counts_B[:, None]
-        h_BTD, state = self.model(tokens_BT, self._context(tokens_BT, valid_BT, recorder), self.state)
-        assert state is not None
-        self.state = state
+        context = self._context(tokens_BT, valid_BT, recorder)
+        found: tuple[Tensor, ModelState] = self.model(tokens_BT, context, self.state)
+        h_BTD, self.state = found
         return h_BTD
 
     def last(self, pieces: Sequence[Sequence[int]], recorder: Recorder | None = None) -> Tensor:
