@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from crossbreed.core.contracts.hookspecs import hookimpl
-from crossbreed.core.contracts.space import Choices
+from crossbreed.core.contracts.space import Choices, Floats, Range
 from crossbreed.core.contracts.task import TaskDescriptor
 from crossbreed.plugins.tasks.configs import BytesConfig, RecallConfig
+from crossbreed.plugins.tasks.recall_configs import FillerRecallConfig, FuzzyRecallConfig, NoisyRecallConfig
 from crossbreed.plugins.tasks.synthetic_configs import (
     ArithmeticConfig,
+    CompressionConfig,
     CopyConfig,
     FactsConfig,
     NeedleConfig,
@@ -34,13 +36,37 @@ SYNTHETIC: tuple[tuple[str, str, type[SyntheticConfig], str], ...] = (
         "needle",
         "memory:Needles",
         NeedleConfig,
-        "needles in a haystack: key-value pairs among noise that cannot be predicted",
+        "one needle or several in a haystack: key-value pairs among noise that cannot be predicted",
+    ),
+    (
+        "noisy_recall",
+        "streams:NoisyRecall",
+        NoisyRecallConfig,
+        "noisy in-context recall: keys that come again, noise between the pairs",
+    ),
+    (
+        "fuzzy_recall",
+        "streams:FuzzyRecall",
+        FuzzyRecallConfig,
+        "fuzzy in-context recall: keys and values of several tokens",
+    ),
+    (
+        "filler_recall",
+        "streams:FillerRecall",
+        FillerRecallConfig,
+        "recall in a text that can be predicted, with a share of noise that cannot",
+    ),
+    (
+        "compression",
+        "memory:Compression",
+        CompressionConfig,
+        "compression: one token is to name all symbols of a window",
     ),
     (
         "facts",
         "memory:Facts",
         FactsConfig,
-        "facts kept in weights, the same in every row: a negative control",
+        "memorisation: facts kept in weights, the same in every row: a negative control",
     ),
     ("parity", "state:Parity", ParityConfig, "the parity of all bits so far"),
     (
@@ -61,7 +87,10 @@ SYNTHETIC: tuple[tuple[str, str, type[SyntheticConfig], str], ...] = (
 )
 """(name, module and class, settings, summary) of the tasks made from random numbers."""
 
-RANGES = {"pointers": {"held_out": Choices(((2,), (1, 3)))}}
+RANGES: dict[str, dict[str, Range]] = {
+    "pointers": {"held_out": Choices(((2,), (1, 3)))},
+    "filler_recall": {"likely": Floats(0.6, 1.0), "noise": Floats(0.0, 0.9)},
+}
 
 
 @hookimpl

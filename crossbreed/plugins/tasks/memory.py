@@ -12,8 +12,18 @@ from torch import Tensor
 from crossbreed.core.contracts.task import IGNORE, Batch, TokenClasses
 from crossbreed.plugins.tasks.counter import generator
 from crossbreed.plugins.tasks.scores import most_frequent
-from crossbreed.plugins.tasks.synthetic import Floats, Ints, Rows, Synthetic, below, unlabelled
+from crossbreed.plugins.tasks.synthetic import (
+    Floats,
+    Ints,
+    Rows,
+    Synthetic,
+    below,
+    first_places,
+    solved,
+    unlabelled,
+)
 from crossbreed.plugins.tasks.synthetic_configs import (
+    CompressionConfig,
     CopyConfig,
     FactsConfig,
     NeedleConfig,
@@ -147,9 +157,7 @@ class Needles(Synthetic):
 
     def solve(self, tokens_BT: Tensor) -> Tensor:
         """What followed each token where it stood first."""
-        same_BTT = tokens_BT[:, :, None] == tokens_BT[:, None, :]
-        first_BT = same_BTT.int().argmax(dim=2)
-        return tokens_BT.roll(-1, dims=1).gather(1, first_BT)
+        return tokens_BT.roll(-1, dims=1).gather(1, first_places(tokens_BT, self.vocab))
 
     def classes(self, batch: Batch) -> TokenClasses:
         c = self.config
@@ -210,6 +218,72 @@ class Facts(Synthetic):
     def words(self, tokens: Sequence[int]) -> list[str]:
         facts = self.config.facts
         return [f"k{token}" if token < facts else f"v{token - facts}" for token in tokens]
+
+
+class Compression(Synthetic):
+    """``· b · a c | a · · c a | ...``: at each marker the one token that names all symbols of its window, in order, is due.
+
+    The compression task of MAD (Poli et al. 2024) for models of tokens: the one state at the marker must hold the whole window,
+    since the head reads the answer from it alone.
+    """
+
+    name = "compression"
+    config: CompressionConfig
+
+    @property
+    def chance(self) -> float:
+        return 1.0 / self.config.names
+
+    @property
+    def numbers(self) -> int:
+        c = self.config
+        return c.windows * (c.items + c.span)
+
+    def write(self, u: Floats, judged: bool) -> Rows:
+        c = self.config
+        u_symbols, u_places = np.split(u.reshape(len(u), c.windows, c.items + c.span), [c.items], axis=2)
+        symbols = below(u_symbols, c.symbols)
+        places = np.sort(np.argsort(u_places, axis=2)[:, :, : c.items], axis=2)
+        windows = np.full((len(u), c.windows, c.span + 1), c.symbols, dtype=np.int64)
+        windows[:, :, c.span] = c.symbols + 1
+        np.put_along_axis(windows, places, symbols, axis=2)
+        tokens = np.full((len(u), c.length), c.symbols, dtype=np.int64)
+        end = c.windows * (c.span + 1)
+        tokens[:, :end] = windows.reshape(len(u), end)
+        labels = unlabelled(tokens)
+        labels[:, c.span : end : c.span + 1] = self._names(symbols)
+        return Rows(tokens, labels)
+
+    def _names(self, symbols: Ints) -> Ints:
+        """The token of each window: its symbols as the digits of a number, the first one leading."""
+        c = self.config
+        digits = c.symbols ** np.arange(c.items - 1, -1, -1)
+        named: Ints = c.symbols + 2 + (symbols * digits).sum(axis=-1)
+        return named
+
+    def solve(self, tokens_BT: Tensor) -> Tensor:
+        """Read the symbols of each window."""
+        c = self.config
+        end = c.windows * (c.span + 1)
+        windows = tokens_BT[:, :end].reshape(-1, c.span + 1)
+        symbols = windows[windows < c.symbols].view(len(tokens_BT), c.windows, c.items)
+        answers_BT = torch.zeros_like(tokens_BT)
+        answers_BT[:, c.span : end : c.span + 1] = solved(self._names(symbols.cpu().numpy()))
+        return answers_BT
+
+    def classes(self, batch: Batch) -> TokenClasses:
+        return _symbols_and_blanks(batch, self.config.symbols)
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        c = self.config
+        return [
+            _symbol(token, c.symbols) if token < c.symbols + 2 else self._spelt(token - c.symbols - 2)
+            for token in tokens
+        ]
+
+    def _spelt(self, number: int) -> str:
+        c = self.config
+        return ".".join(str(number // c.symbols**n % c.symbols) for n in range(c.items - 1, -1, -1))
 
 
 def _symbols_and_blanks(batch: Batch, symbols: int) -> TokenClasses:

@@ -117,6 +117,13 @@ def below(u: Floats, count: int) -> Ints:
     return (u * count).astype(np.int64)
 
 
+def first_places(tokens_BT: Tensor, vocab: int) -> Tensor:
+    """int64 BT: where each token stands first in its row."""
+    at_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
+    first_BV = at_BT.new_full((len(tokens_BT), vocab), tokens_BT.shape[1])
+    return first_BV.scatter_reduce(1, tokens_BT, at_BT, "amin").gather(1, tokens_BT)
+
+
 def solved(rows_of: Ints) -> Tensor:
     """A solver's answers as a tensor."""
     return torch.from_numpy(np.ascontiguousarray(rows_of))

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crossbreed.plugins.tasks.configs import ROWS_PER_ITEM
 
+MOST_NAMES = 1 << 16
+"""Token ids of windows at most."""
+
 Scored = Literal["every", "last"]
 """Whether a state is asked for after every step, or only after the last one."""
 
@@ -97,6 +100,45 @@ class SelectiveCopyConfig(SyntheticConfig):
 
     def check(self) -> None:
         self.needs_length(2 * self.items, f"{self.items} symbols and a blank for each")
+
+
+class CompressionConfig(SyntheticConfig):
+    """Compression into one state: windows of ``span`` tokens in which ``items`` symbols stand anywhere among blanks, each closed by
+    a marker, at which the one token is due that names all of them.
+
+    symbols: different ones; symbols ** items names exist. items: in a window: what one state must hold. span: tokens of a window.
+    A row holds as many windows as there is room for.
+    """
+
+    symbols: int = Field(default=4, ge=2)
+    items: int = Field(default=3, ge=1)
+    span: int = Field(default=7, ge=1)
+
+    @property
+    def names(self) -> int:
+        """Different windows, blanks apart."""
+        return int(self.symbols**self.items)
+
+    @property
+    def vocab(self) -> int:
+        return self.symbols + 2 + self.names
+
+    @property
+    def windows(self) -> int:
+        """Windows in a row."""
+        return self.length // (self.span + 1)
+
+    def distinct_rows(self) -> int:
+        return int((self.names * math.comb(self.span, self.items)) ** self.windows)
+
+    def check(self) -> None:
+        if self.items > self.span:
+            raise ValueError(f"items {self.items} do not fit into a window of span {self.span}; raise it")
+        if self.names > MOST_NAMES:
+            raise ValueError(
+                f"symbols {self.symbols} and items {self.items} make {self.names} names, each a token id; {MOST_NAMES} is the most"
+            )
+        self.needs_length(self.span + 1, f"a window of span {self.span} and its marker")
 
 
 class FactsConfig(SyntheticConfig):

@@ -10,6 +10,7 @@ import torch
 from crossbreed.core.contracts.task import IGNORE, Task
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Registry
+from crossbreed.plugins.tasks import SYNTHETIC
 
 
 def made(registry: Registry, name: str, **settings: Any) -> Task:
@@ -37,6 +38,31 @@ ROWS: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         {"length": 12, "needles": 2, "queries": 3, "keys": 4, "values": 4},
         "n3 k1 v0 n2 n0 k3 v2 n5 | k3 k1 k3".replace(" n5", ""),
         "- - - - - - - - v2 v0 v2",
+    ),
+    (
+        "noisy_recall",
+        {"length": 14, "keys": 4, "values": 4, "noise": 0.2, "eval_items": 4},
+        "n0 k1 v3 k0 v2 n1 k1 v3 n0 k3 v1 k0 v2 n4".replace(" n4", ""),
+        "- - - - - - v3 - - - - v2 -",
+    ),
+    (
+        "fuzzy_recall",
+        {"length": 24, "eval_items": 4},
+        # The key a1 is the beginning of the key a1 a2, and the values are told apart all the same.
+        "a1 b3 a1 a2 b0 b5 a1 b3 a1 a2 b0 b5 a4 b5 ·",
+        "- - - - - - b3 - - b0 b5 - - - -",
+    ),
+    (
+        "filler_recall",
+        {"length": 14, "pairs": 2, "queries": 2, "keys": 4, "values": 4},
+        "f0 k1 v3 f1 k0 v2 f2 f3 k1 v3 f1 k0 v2 f0",
+        "- - - - - - - - v3 - - v2 - -",
+    ),
+    (
+        "compression",
+        {"length": 13, "symbols": 3, "items": 2, "span": 3, "eval_items": 4},
+        "s2 · s0 | · s1 s2 | s0 s0 · | ·",
+        "- - - 2.0 - - - 1.2 - - - 0.0 -",
     ),
     ("parity", {"length": 20, "eval_items": 4}, "1 0 1 1 1 0", "1 1 0 1 0 0"),
     ("arithmetic", {"length": 7, "eval_items": 4}, "3 + 5 x 2 - 6 ·".replace(" ·", ""), "3 - 1 - 2 - 3"),
@@ -143,6 +169,26 @@ def test_answers_are_equally_likely_at_the_end_of_a_row(registry: Registry, name
         ("pointers", {"held_out": [5]}, r"held_out \[5\] must name some, and not all, of the hops 1 to 4"),
         ("pointers", {"held_out": [1, 2, 3, 4]}, "must name some, and not all"),
         ("needle", {"needles": 17, "length": 128}, "needles 17 need distinct keys, and there are 16"),
+        (
+            "noisy_recall",
+            {"length": 20},
+            "length 20 is too short: at noise 0.25 it holds 7 pairs, and one of 8 keys comes again for sure only among 9",
+        ),
+        ("fuzzy_recall", {"length": 19}, "4 pairs of up to 4 tokens, one of them twice, take 20 tokens"),
+        (
+            "fuzzy_recall",
+            {"pairs": 7, "key_tokens": 3},
+            "pairs 7 need 4 different keys of one token, and key_tokens is 3",
+        ),
+        ("filler_recall", {"length": 31}, "8 pairs and 8 queries with their answers take 32 tokens"),
+        ("filler_recall", {"pairs": 17}, "pairs 17 need distinct keys, and there are 16"),
+        ("compression", {"items": 8}, "items 8 do not fit into a window of span 7"),
+        (
+            "compression",
+            {"symbols": 16, "items": 5},
+            "make 1048576 names, each a token id; 65536 is the most",
+        ),
+        ("compression", {"length": 7}, "a window of span 7 and its marker take 8 tokens"),
         ("facts", {"values": 65}, "values 65 is more than the 64 facts"),
         ("registers", {"length": 12}, "setting 4 registers and one instruction more take 15 tokens"),
         ("variables", {"length": 18}, "9 statements, the marker and a query take 20 tokens"),
@@ -153,6 +199,22 @@ def test_settings_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         made(registry, name, **settings)
+
+
+@pytest.mark.parametrize("name", [name for name, _, _, _ in SYNTHETIC])
+@pytest.mark.parametrize("times", [2, 16])
+def test_every_task_is_solved_on_longer_rows_that_are_fixed(
+    registry: Registry, name: str, times: int
+) -> None:
+    task = made(registry, name, eval_items=4)
+    longer = task.at_length(times * task.length)
+    batch = next(iter(longer.evaluation(4)))
+    assert batch.tokens_BT.shape == (4, times * task.length)
+    answers, judged = longer.solve(batch.tokens_BT), longer.judged(batch)
+    assert answers is not None
+    assert judged.any(dim=1).all()
+    assert torch.equal(answers[judged], batch.labels_BT[judged])
+    assert longer.evaluation_hash() == task.at_length(longer.length).evaluation_hash()
 
 
 def test_longer_rows_ask_the_same_of_more(registry: Registry) -> None:
