@@ -42,7 +42,9 @@ class Context:
     labels_BT:     int64 targets, present in training and for oracles only; -100 is ignored.
     phase:         train, prefill (any number of tokens) or decode (one token a row).
     seed:          of the run, part of the random counter.
-    step:          of the optimiser, part of the random counter; 0 in evaluation.
+    step:          of the optimiser, part of the random counter; 0 in evaluation. Training may run one recorded pass for many
+                   steps, so a part draws by ``uniform`` and does not look at it.
+    words:         site -> what the random counter begins with there, where that lies on the device; None: of seed and step.
     forced:        {site: choice_BT int64, -1 = free}: decisions imposed from outside.
     site:          where this call stands: ``"stage.block.depth.kind"``, or ``"mode"``.
     depth:         which repeat of the stage this is, from 0.
@@ -66,6 +68,7 @@ class Context:
     phase: ExecutionPhase = "prefill"
     seed: int = 0
     step: int = 0
+    words: Callable[[str], Tensor] | None = None
     forced: dict[str, Tensor] = field(default_factory=dict)
     site: str = ""
     depth: int = 0
@@ -148,12 +151,10 @@ class Context:
         """
         import torch
 
-        word = int.from_bytes(
-            hashlib.blake2b(f"{self.seed}/{self.step}/{site}".encode(), digest_size=8).digest(),
-            "big",
-            signed=True,
-        )
-        x = torch.full_like(index_BT, word, dtype=torch.int64)
+        if self.words is None:
+            x = torch.full_like(index_BT, counter_word(self.seed, self.step, site), dtype=torch.int64)
+        else:
+            x = self.words(site).expand_as(index_BT)
         document = self.document_BT if self.document_BT is not None else torch.zeros_like(index_BT)
         for part in (self.row_id_B[:, None].expand_as(index_BT), document, index_BT):
             x = _splitmix(x ^ part.to(torch.int64))
@@ -198,6 +199,12 @@ class Context:
             mode=None if self.mode is None else self.mode.slice(start, stop),
             embedded_BTD=along_t(self.embedded_BTD),
         )
+
+
+def counter_word(seed: int, step: int, site: str) -> int:
+    """What the random counter of a site begins with at a step: 64 bits, signed."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{site}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def _splitmix(x: Tensor) -> Tensor:

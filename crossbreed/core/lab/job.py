@@ -30,6 +30,7 @@ class Job:
     analytics:    whether a trained, routed model's decisions are looked at after it was timed at its own.
     memory:       whether training that begins on a CUDA device has its memory peak measured first, in a process of its own.
     gpus:         the share of a GPU that its worker is to have; None: whatever it has.
+    captured:     whether training may replay recorded passes on a CUDA device (see ``lab.passes``).
     judged:       operating points at which ``evaluate`` judges the model before its own decisions.
     """
 
@@ -55,6 +56,7 @@ class Job:
     judged: tuple[str, ...] = ()
     analytics: bool = True
     memory: bool = True
+    captured: bool = True
     gpus: float | None = None
 
     @property

@@ -28,7 +28,7 @@ def measured(job: Job, stop: Callable[[], bool]) -> dict[str, int]:
     What this process's allocator keeps for later is given back first. Raises OutOfMemory when the candidate does not fit.
     """
     torch.cuda.empty_cache()
-    found: dict[str, int] = fresh.call(HERE, replace(job, memory=False), stop=stop)
+    found: dict[str, int] = fresh.call(HERE, replace(job, memory=False, captured=False), stop=stop)
     return found
 
 

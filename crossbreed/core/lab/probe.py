@@ -66,7 +66,7 @@ def probe(
     """
     precision(dtype, device)
     found = []
-    for alone in _mixers(architecture, registry):
+    for alone in _mixers(architecture, registry, backend):
         plugins = repr(sorted(registry.identities(alone).items()))
         key = (genome.digest(alone), plugins, backend, str(device), dtype)
         if key not in _ANSWERS:
@@ -78,8 +78,8 @@ def probe(
     return found
 
 
-def _mixers(architecture: Architecture, registry: Registry) -> Iterator[Architecture]:
-    """For each mixer with backends, as it is configured, an architecture that holds nothing else."""
+def _mixers(architecture: Architecture, registry: Registry, backend: str) -> Iterator[Architecture]:
+    """For each mixer that ``backend`` may serve, as it is configured, an architecture that holds nothing else."""
     seen = []
     for (s, _, _), sublayer in architecture.sublayers():
         stage = architecture.stages[s]
@@ -87,7 +87,8 @@ def _mixers(architecture: Architecture, registry: Registry) -> Iterator[Architec
         alone = Architecture(vocab=VOCAB, d_model=architecture.d_model, stages=(one,))
         if mode_readers(alone):
             alone = alone.model_copy(update={"mode_router": architecture.mode_router})
-        if stated_backends(sublayer, registry) and alone not in seen:
+        stated = stated_backends(sublayer, registry)
+        if stated and backend in ("auto", "reference", *stated) and alone not in seen:
             seen.append(alone)
             yield alone
 

@@ -20,7 +20,7 @@ from crossbreed.core.contracts.task import Batch, Task
 from crossbreed.core.errors import Diverged
 from crossbreed.core.lab import checkpoint
 from crossbreed.core.lab.checkpoint import Header, Stored
-from crossbreed.core.lab.environment import precision
+from crossbreed.core.lab.passes import CapturedPass, TrainingPass
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Curve, CurvePoint, Record
 from crossbreed.core.model.language_model import LanguageModel
@@ -32,7 +32,8 @@ FLUSH_S = 1.0
 class Trainer:
     """Trains one model in place, from its current ``step`` on.
 
-    ``owner``: the header of this run's checkpoints at step 0 (architecture, recipe, task, seed).
+    ``owner``: the header of this run's checkpoints at step 0 (architecture, recipe, task, seed). ``captured``: on a CUDA
+    device, replay a recorded pass where the model allows it.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class Trainer:
         recipe: Recipe,
         owner: Header,
         emit: Callable[[Record], None],
+        *,
+        captured: bool = True,
     ) -> None:
         self.model, self.task, self.recipe, self.owner, self.emit = (
             model,
@@ -57,7 +60,8 @@ class Trainer:
             betas=recipe.betas,
             fused=True,
         )
-        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        plain = TrainingPass(model, recipe, owner.seed)
+        self._pass = CapturedPass(plain) if captured and self.device.type == "cuda" else plain
         self.step = 0
         self.total_steps = recipe.steps(recipe.tokens, task.length)
         self._pending: list[list[float]] = []
@@ -121,33 +125,19 @@ class Trainer:
         self._flushed_at = time.monotonic()
 
     def _one_step(self) -> dict[str, Tensor]:
-        recipe, model, seed, step = self.recipe, self.model, self.owner.seed, self.step
+        recipe, seed, step = self.recipe, self.owner.seed, self.step
         _seed_generators(seed, step, self.device)
         batch = on_device(self.task.train_batch(seed, step, recipe.batch), self.device)
-        rows_B = torch.arange(step * recipe.batch, (step + 1) * recipe.batch, device=self.device)
-        context = model.context(
-            batch.tokens_BT,
-            phase="train",
-            seed=seed,
-            step=step,
-            rows_B=rows_B,
-            document_BT=batch.document_BT,
-            labels_BT=batch.labels_BT,
-        )
         lr = recipe.lr_at(step, self.total_steps)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
-        with precision(recipe.dtype, self.device):
-            loss = model.loss(batch, context)
-        loss.objective.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, recipe.clip, foreach=True)
+        found = self._pass(batch, step)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        model.after_step()
+        self.model.after_step()
         self.step += 1
-        nats = loss.loss_nats / loss.scored.clamp(min=1)
-        self._unread.append(torch.stack((loss.objective.detach(), nats, norm)))
-        return {name: value.detach() for name, value in loss.auxiliary.items()}
+        self._unread.append(found.numbers_3)
+        return found.auxiliary
 
     def _read_unread(self) -> None:
         """Bring losses and norms of the last steps to the host, and check them."""

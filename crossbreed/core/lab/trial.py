@@ -52,7 +52,7 @@ from crossbreed.core.lab.train import Trainer
 from crossbreed.core.lab.verify import verify
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.model.legality import check_training, mode_readers
+from crossbreed.core.model.legality import backend_within, check_training, mode_readers
 
 __all__ = ["Job", "run"]
 
@@ -171,9 +171,9 @@ class _Trial:
         begins = "train" in job.phases and not self.kept.begun()
         measured = job.memory and begins and self.device.type == "cuda"
         self.peak = memory.measured(job, stop) if measured else None
-        self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=job.backend).to(
-            self.device
-        )
+        self.backend = backend_within(self.architecture, registry, job.backend)
+        self.model = LanguageModel(self.architecture, registry, seed=job.seed, backend=self.backend)
+        self.model.to(self.device)
         verify(self.model, self._ledger(), job.certificate, job.key)
         owner = checkpoint.Header(
             architecture=genome.digest(self.architecture),
@@ -184,7 +184,7 @@ class _Trial:
             tokens=0,
             rung=0,
         )
-        self.trainer = Trainer(self.model, self.task, self.recipe, owner, emit)
+        self.trainer = Trainer(self.model, self.task, self.recipe, owner, emit, captured=job.captured)
         self.profiled: set[OperatingPoint] = set()
         self.evaluation: tuple[int, Evaluation] | None = None
         self.off_budget = ""
@@ -298,7 +298,7 @@ class _Trial:
         return max(1, self.recipe.eval_batch // (point.length or 1))
 
     def _model(self, point: OperatingPoint) -> LanguageModel:
-        return point.model(self.model, self.registry, self.job.backend)
+        return point.model(self.model, self.registry, self.backend)
 
     def _evaluate(self) -> None:
         """Evaluate at the points asked for, then at own decisions, whose realised ledger must keep the budget.

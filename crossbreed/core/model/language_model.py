@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -46,6 +46,14 @@ class Loss:
     correct: Tensor
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
     records: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What one step's passes left for the parts of a model: by the site of mixers, and for every router in turn."""
+
+    mixers: dict[str, list[dict[str, Any]]]
+    routers: list[list[Mapping[str, Any]]]
 
 
 class LanguageModel(nn.Module):
@@ -200,6 +208,17 @@ class LanguageModel(nn.Module):
         if self.mode is not None:
             routers["mode"] = self.mode.init_state(batch, device)
         return ModelState(mixers, routers, fresh_positions(batch, device))
+
+    def take_statistics(self) -> Statistics:
+        """What training passes left for ``after_step``, taken out of the model."""
+        mixers, self._statistics = self._statistics, {}
+        return Statistics(mixers, [site.take_statistics() for site in self.routed_sites()])
+
+    def give_statistics(self, statistics: Statistics) -> None:
+        """Leave for ``after_step`` what was taken out of an earlier pass, whose tensors hold other numbers by now."""
+        self._statistics = {site: list(found) for site, found in statistics.mixers.items()}
+        for site, found in zip(self.routed_sites(), statistics.routers, strict=True):
+            site.give_statistics(found)
 
     def after_step(self) -> None:
         """Commit running statistics of routers and mixers; call once after each optimiser step."""

@@ -59,6 +59,14 @@ def check_backend(architecture: genome.Architecture, parts: Parts, backend: str)
         )
 
 
+def backend_within(architecture: genome.Architecture, parts: Parts, backend: str) -> str:
+    """What a model is built with where a whole study forces ``backend``: as a part without it beside one that has it, so a
+    model without it computes by the reference.
+    """
+    stated = (stated_backends(sublayer, parts) for _, sublayer in architecture.sublayers())
+    return backend if backend == "auto" or any(backend in names for names in stated) else "reference"
+
+
 def mode_readers(architecture: genome.Architecture) -> list[str]:
     """Names of the readers that a mode router chooses from, or an empty list."""
     return genome.reader_names(architecture.stages)

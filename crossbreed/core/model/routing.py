@@ -112,10 +112,18 @@ class RoutedSite(nn.Module):
         self._pending += [statistics for _, statistics in taken.records]
         return None if state is None else {**(own or {}), HELD: state[HELD]}
 
+    def take_statistics(self) -> list[Mapping[str, Any]]:
+        """What is waiting for ``after_step``, taken out."""
+        pending, self._pending = self._pending, []
+        return pending
+
+    def give_statistics(self, pending: list[Mapping[str, Any]]) -> None:
+        """Let this wait for ``after_step``."""
+        self._pending = list(pending)
+
     def after_step(self) -> None:
         """Commit the statistics of the step and forget them."""
-        pending, self._pending = self._pending, []
-        if pending:
+        if pending := self.take_statistics():
             self.router.after_step(pending)
 
     def site(self) -> Site:

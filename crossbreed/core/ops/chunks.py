@@ -34,6 +34,14 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What matrix products of ``x`` are computed in here: its own dtype, or autocast's, which leaves float64 alone."""
+    kind = x.device.type
+    if x.dtype != torch.float64 and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
 def chunk_view(x_BTHK: Tensor, chunk: int) -> Tensor:
     """`(B, T, H, K)` seen as `(N, B, H, C, K)`, zeros after the end."""
     B, T, H, K = x_BTHK.shape

@@ -12,10 +12,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.chunks import compute_dtype
+from crossbreed.core.ops.chunks import compute_dtype, product_dtype
 
 PIECE_ELEMENTS = 1 << 22
 """Logits held at a time when no piece is given: 16 MiB in fp32."""
+PIECE_ROWS = 1024
+"""Rows of the loss held at a time at least: every piece adds to the gradient of the whole head, which takes as long as the
+products of hundreds of rows."""
 
 
 def measured_output(
@@ -82,7 +85,7 @@ def linear_cross_entropy(
         h_ND: hidden states, one row a token.
         weight_VD: the output head.
         labels_N: a class a row; rows labelled `ignore_index` count for nothing.
-        piece: rows whose logits are held at a time; chosen to hold 4 million logits when None.
+        piece: rows whose logits are held at a time; chosen to hold 4 million logits, but 1024 rows at least, when None.
 
     Returns:
         The summed loss (nats; fp32, float64 for float64 inputs), the number of scored rows and the number of them
@@ -93,7 +96,7 @@ def linear_cross_entropy(
     """
     if labels_N.shape != h_ND.shape[:1]:
         raise ConfigError(f"labels have shape {tuple(labels_N.shape)}; {h_ND.shape[0]} rows need one each.")
-    piece = _piece(piece, weight_VD.shape[0])
+    piece = max(PIECE_ROWS, _piece(None, weight_VD.shape[0])) if piece is None else _piece(piece, 1)
     loss, count, correct = _LinearCrossEntropy.apply(h_ND, weight_VD, labels_N, ignore_index, piece)
     return loss, count, correct
 
@@ -139,17 +142,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype = compute_dtype(h_ND)
         wants_h, wants_weight = ctx.needs_input_grad[:2]
+        narrow = product_dtype(h_ND)
+        head_VD = weight_VD.to(narrow)
         loss = torch.zeros((), dtype=dtype, device=h_ND.device)
         count, correct = torch.zeros_like(labels_N[:1].sum()), torch.zeros_like(labels_N[:1].sum())
         grad_h = torch.empty_like(h_ND) if wants_h else None
         grad_weight = torch.zeros_like(weight_VD, dtype=dtype) if wants_weight else None
         for start in range(0, h_ND.shape[0], piece):
             rows = slice(start, start + piece)
-            h_nD, labels_n = h_ND[rows], labels_N[rows]
+            h_nD, labels_n = h_ND[rows].to(narrow), labels_N[rows]
             scored_n = labels_n != ignore_index
             target_n1 = labels_n.masked_fill(~scored_n, 0).unsqueeze(1)
             unscored_n1 = ~scored_n.unsqueeze(1)
-            logits_nV = F.linear(h_nD, weight_VD)
+            logits_nV = F.linear(h_nD, head_VD)
             # One pass over the logits each: their normalisation, the best of them, and the gradient in their place.
             log_p_nV = F.log_softmax(logits_nV, -1, dtype=dtype)
             log_target_n1 = log_p_nV.gather(1, target_n1)
@@ -160,9 +165,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_nV = torch.exp(log_p_nV, out=logits_nV)
                 grad_nV.scatter_(1, target_n1, (log_target_n1.exp() - 1).to(grad_nV.dtype))
             if grad_h is not None:
-                grad_h[rows] = (grad_nV @ weight_VD).masked_fill_(unscored_n1, 0.0)
+                grad_h[rows] = (grad_nV @ head_VD).masked_fill_(unscored_n1, 0.0)
             if grad_weight is not None:
-                grad_weight += grad_nV.mT @ h_nD.masked_fill(unscored_n1, 0.0)
+                _add_product(grad_weight, grad_nV.mT, h_nD.masked_fill(unscored_n1, 0.0))
         ctx.mark_non_differentiable(count, correct)
         ctx.save_for_backward(grad_h, None if grad_weight is None else grad_weight.to(weight_VD.dtype))
         return loss, count, correct
@@ -172,6 +177,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if grad is None else grad * grad_loss.to(grad.dtype) for grad in ctx.saved_tensors)
         return *scaled, None, None, None
+
+
+def _add_product(sum_VD: Tensor, a_Vn: Tensor, b_nD: Tensor) -> None:
+    """sum += a b, in the sum's precision where the device can."""
+    if a_Vn.dtype == sum_VD.dtype:
+        sum_VD.addmm_(a_Vn, b_nD)
+    elif sum_VD.is_cuda:
+        torch.addmm(sum_VD, a_Vn, b_nD, out_dtype=sum_VD.dtype, out=sum_VD)
+    else:
+        sum_VD += a_Vn @ b_nD
 
 
 def _piece(piece: int | None, vocab: int) -> int:

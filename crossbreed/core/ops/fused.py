@@ -7,9 +7,14 @@ nothing, and the sums of log-decays inside a chunk keep five digits.
 
 from __future__ import annotations
 
+import os
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+# These kernels try dozens of settings at their first call, for minutes; what is found then serves other processes, too.
+os.environ.setdefault("TRITON_CACHE_AUTOTUNING", "1")
 
 FORGET = -80.0
 """Log-decay at a document's start."""

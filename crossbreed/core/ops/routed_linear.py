@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -12,33 +13,44 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.chunks import product_dtype
+
+Product = Callable[[Tensor, Tensor], Tensor]
+
+GROUPED_ALIGNMENT = 8
+"""Numbers of 16 bits that rows of a grouped product's matrices are a multiple of."""
 
 
 @dataclass(frozen=True)
 class Dispatch:
     """Which rows go to which expert, sorted by expert; made once where several maps follow the same choice.
 
-    order_M: the slots, sorted by expert. place_NJ: where each slot came to lie. counts: slots of each expert.
+    order_M: the slots, sorted by expert. place_NJ: where each slot came to lie. end_E: int32, where each expert's slots end.
     """
 
     order_M: Tensor
     place_NJ: Tensor
-    counts: list[int]
+    end_E: Tensor
 
     @staticmethod
     def of(expert_NJ: Tensor, experts: int) -> Dispatch:
-        """Raises ConfigError for ids outside 0..experts - 1."""
+        """Raises ConfigError for ids outside 0..experts - 1, on a CPU; a device would have to be waited for."""
         # The sort is stable: an expert's rows keep the tokens' order, so that sums are deterministic.
         sorted_M, order_M = expert_NJ.flatten().sort(stable=True)
-        M = len(sorted_M)
-        if M and (int(sorted_M[0]) < 0 or int(sorted_M[-1]) >= experts):
+        M, device = len(sorted_M), expert_NJ.device
+        if M and device.type == "cpu" and (int(sorted_M[0]) < 0 or int(sorted_M[-1]) >= experts):
             raise ConfigError(
                 f"expert ids span {int(sorted_M[0])}..{int(sorted_M[-1])}; they must lie in 0..{experts - 1}."
             )
         place_M = torch.empty_like(order_M)
-        place_M.scatter_(0, order_M, torch.arange(M, device=order_M.device))
-        counts = torch.bincount(sorted_M, minlength=experts).tolist()
-        return Dispatch(order_M, place_M.view(expert_NJ.shape), counts)
+        place_M.scatter_(0, order_M, torch.arange(M, device=device))
+        end_E = torch.searchsorted(sorted_M, torch.arange(experts, device=device), right=True, out_int32=True)
+        return Dispatch(order_M, place_M.view(expert_NJ.shape), end_E)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Slots of each expert, on the host."""
+        return self.end_E.diff(prepend=self.end_E.new_zeros(1)).tolist()
 
 
 def routed_linear(x_ND: Tensor, w_EDO: Tensor, expert: Tensor | Dispatch, weight_NJ: Tensor) -> Tensor:
@@ -56,8 +68,7 @@ def routed_linear(x_ND: Tensor, w_EDO: Tensor, expert: Tensor | Dispatch, weight
     Raises:
         ConfigError: ids out of range, or shapes that do not fit.
     """
-    matrices = w_EDO.unbind(0)
-    return _routed(x_ND, expert, weight_NJ, w_EDO.shape, lambda x_nD, e: x_nD @ matrices[e])
+    return _routed(x_ND, expert, weight_NJ, (w_EDO,), lambda product, x_MD, w: product(x_MD, w))
 
 
 def routed_swiglu(
@@ -72,42 +83,54 @@ def routed_swiglu(
 
     Arguments, result and errors as for `routed_linear`, with one matrix of each kind an expert.
     """
-    gates, ups, downs = gate_w_EDF.unbind(0), up_w_EDF.unbind(0), down_w_EFD.unbind(0)
-    if not len(gates) == len(ups) == len(downs):
-        raise ConfigError(
-            f"experts have {len(gates)} gates, {len(ups)} ups and {len(downs)} downs; the rule is one each."
-        )
+    counts = len(gate_w_EDF), len(up_w_EDF), len(down_w_EFD)
+    if len(set(counts)) > 1:
+        raise ConfigError("experts have {} gates, {} ups and {} downs; the rule is one each.".format(*counts))
 
-    def swiglu(x_nD: Tensor, e: int) -> Tensor:
-        return (F.silu(x_nD @ gates[e]) * (x_nD @ ups[e])) @ downs[e]
+    def swiglu(product: Product, x_MD: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        return product(F.silu(product(x_MD, gate)) * product(x_MD, up), down)
 
-    return _routed(x_ND, expert, weight_NJ, gate_w_EDF.shape, swiglu)
+    return _routed(x_ND, expert, weight_NJ, (gate_w_EDF, up_w_EDF, down_w_EFD), swiglu)
 
 
 def _routed(
     x_ND: Tensor,
     expert: Tensor | Dispatch,
     weight_NJ: Tensor,
-    weights_shape: torch.Size,
-    apply: Callable[[Tensor, int], Tensor],
+    weights: Sequence[Tensor],
+    apply: Callable[..., Tensor],
 ) -> Tensor:
+    """``apply(product, rows, *matrices)`` computes the rows of one expert with its matrices, or those of all with all."""
     N, J = expert.place_NJ.shape if isinstance(expert, Dispatch) else expert.shape
-    experts = weights_shape[0]
-    if weight_NJ.shape != (N, J) or x_ND.shape != (N, weights_shape[1]):
+    experts = len(weights[0])
+    if weight_NJ.shape != (N, J) or x_ND.shape != (N, weights[0].shape[1]):
         raise ConfigError(
             f"rows {tuple(x_ND.shape)}, ids {(N, J)} and weights {tuple(weight_NJ.shape)} do not fit experts "
-            f"{tuple(weights_shape)}; rows must agree and be as wide as an expert's input."
+            f"{tuple(weights[0].shape)}; rows must agree and be as wide as an expert's input."
         )
     to = expert if isinstance(expert, Dispatch) else Dispatch.of(expert, experts)
-    if len(to.counts) != experts:
-        raise ConfigError(f"a dispatch to {len(to.counts)} experts does not fit {experts} of them.")
-    rows = _Take.apply(x_ND, to.order_M // J, to.place_NJ).split(to.counts)
-    results = [apply(rows[e], e) for e in range(experts) if to.counts[e]] or [apply(rows[0], 0)]
-    y_NJO = _Take.apply(torch.cat(results), to.place_NJ.flatten(), to.order_M.unsqueeze(1)).unflatten(
-        0, (N, J)
-    )
+    if len(to.end_E) != experts:
+        raise ConfigError(f"a dispatch to {len(to.end_E)} experts does not fit {experts} of them.")
+    x_MD = _Take.apply(x_ND, to.order_M // J, to.place_NJ)
+    if _grouped(x_ND, weights):
+        narrow = product_dtype(x_ND)
+        grouped = partial(F.grouped_mm, offs=to.end_E)
+        y_MO = apply(grouped, x_MD.to(narrow), *(w.to(narrow) for w in weights))
+    else:
+        rows, matrices = x_MD.split(to.counts), [w.unbind(0) for w in weights]
+        results = [
+            apply(torch.matmul, rows[e], *(w[e] for w in matrices)) for e in range(experts) if to.counts[e]
+        ]
+        y_MO = torch.cat(results or [apply(torch.matmul, rows[0], *(w[0] for w in matrices))])
+    y_NJO = _Take.apply(y_MO, to.place_NJ.flatten(), to.order_M.unsqueeze(1)).unflatten(0, (N, J))
     y_NO: Tensor = (y_NJO * weight_NJ.unsqueeze(-1).to(y_NJO.dtype)).sum(1)
     return y_NO
+
+
+def _grouped(x_ND: Tensor, weights: Sequence[Tensor]) -> bool:
+    """Whether one kernel computes all experts here, without the host knowing how many rows each has."""
+    fitting = all(size % GROUPED_ALIGNMENT == 0 for w in weights for size in w.shape[1:])
+    return x_ND.is_cuda and product_dtype(x_ND) == torch.bfloat16 and fitting and len(x_ND) > 0
 
 
 class _Take(torch.autograd.Function):

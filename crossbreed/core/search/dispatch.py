@@ -67,7 +67,9 @@ def job_for(
         phases=phases,
         points=points,
         judged=judged,
+        backend=file.search.backend,
         analytics=file.search.analytics,
+        captured=file.search.captured,
         # Every seed of a candidate needs the same memory.
         memory=first,
     )

@@ -142,6 +142,9 @@ class SearchSection(Section):
                 before they are trained; without 0 among them none is pruned by its speed.
     points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, ``threshold:+0.05`` or ``depth:2``, at which
                 candidates they fit are judged and timed beside their own decisions; all of them compete for the front.
+    backend:    who computes mixers: auto, reference, or by name one, such as fla, that computes those which have it, and the
+                reference the others; ``crossbreed doctor`` lists them.
+    captured:   on a CUDA device, record a training step once and replay it: the same kernels without the time to launch them.
     analytics:  look at a few rows of each routed run after it is timed, for ``crossbreed routers``.
     """
 
@@ -161,6 +164,8 @@ class SearchSection(Section):
     ahead: int | None = Field(default=None, ge=1)
     forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
     points: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    backend: str = "auto"
+    captured: bool = True
     analytics: bool = True
     stop: StopSection = StopSection()
 

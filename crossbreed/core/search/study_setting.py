@@ -85,6 +85,7 @@ def resolve_runs(file: StudyFile, registry: Registry) -> RunSetting:
     """``resolve`` without the search space: what a stored run needs to be used again, or to be run again."""
     task: Task = _build(registry, "task", file.task.name, file.task.params)
     _check_score(file, task)
+    _check_backend(file.search.backend, registry)
     cost_model = registry.factory("cost", COST_MODEL)(registry.config("cost", COST_MODEL, {}), registry)
     reference = _reference(file, registry, task)
     budget = _budget(file, registry, task, cost_model, reference)
@@ -131,6 +132,16 @@ def _check_score(file: StudyFile, task: Task) -> None:
         raise ConfigError(
             f"objectives.score is {asked!r}, but task {file.task.name!r} scores {task.score.name!r} with direction "
             f"{task.score.direction!r}."
+        )
+
+
+def _check_backend(backend: str, registry: Registry) -> None:
+    """Some registered mixer must have it; whether its library is installed is seen where the runs are."""
+    mixers = (registry.descriptor("mixer", name).capabilities for name in registry.names("mixer"))
+    known = sorted({"auto", "reference"}.union(*(able.backends for able in mixers)))
+    if backend not in known:
+        raise ConfigError(
+            f"search.backend is {backend!r}; it must be one that a registered mixer has: {', '.join(known)}"
         )
 
 

@@ -3,8 +3,8 @@
 The lab trains with AdamW on float32 weights, in float32 or under bfloat16 autocast, and never recomputes. A step's peak is
 
     weights + two moments + max(start of the backward pass, end of it),
-    start: kept activations of all tokens, cast copies of the weights (a run's own each time), the output head's gradient
-           twice, and the logits that the loss is working on,
+    start: kept activations of all tokens, cast copies of the weights (a run's own each time), the output head's gradient,
+           and, whichever is more, that gradient once more or what the loss holds of a piece of the logits,
     end:   all gradients, and the embedding's once more while it is added.
 
 Between the two, activations go as gradients come. What a mixer needs for a moment inside its own backward pass is left out.
@@ -19,8 +19,8 @@ from crossbreed.plugins.costs.bill import Bill, norm_kept
 MOMENTS = 2
 """Numbers that AdamW keeps of each weight."""
 
-LOGITS = 1 << 22
-"""Logits that the loss holds at a time, as such and widened (``core.ops.entropy.PIECE_ELEMENTS``)."""
+LOGITS, ROWS = 1 << 22, 1024
+"""Logits that the loss holds at a time, and of how many rows at least (``core.ops.entropy``)."""
 
 
 def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
@@ -29,10 +29,22 @@ def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
     weights = bill.parameters * wide
     tokens = shape.batch * shape.tokens
     copies = bill.cast_weights * narrow if narrow < wide else 0
-    logits = min(LOGITS, tokens * vocab) * (narrow + wide)
-    start = tokens * bill.kept_bytes + copies + 2 * vocab * d_model * wide + logits
-    end = float(weights + vocab * d_model * wide)
+    head = vocab * d_model * wide
+    start = tokens * bill.kept_bytes + copies + head + max(head, logits_held(tokens, vocab, shape))
+    end = float(weights + head)
     return weights * (1 + MOMENTS) + max(start, end)
+
+
+def logits_held(tokens: int, vocab: int, shape: Shape) -> float:
+    """Bytes that the loss holds of a piece of the logits: as such, widened where they are narrow, and normalised.
+
+    With several pieces two of the one before are still there.
+    """
+    piece = max(LOGITS, ROWS * vocab)
+    if tokens * vocab > piece:
+        return float(piece * 4 * shape.wide_bytes)
+    widened = shape.wide_bytes if shape.dtype_bytes < shape.wide_bytes else 0
+    return float(tokens * vocab * (shape.dtype_bytes + widened + shape.wide_bytes))
 
 
 def block_kept(block: Block, output_norms: bool, soft: bool, d_model: int, shape: Shape) -> float:

@@ -24,8 +24,8 @@ SSD = ("mamba_ssm", "fla")
 CONV = ("fla",)
 """Fused implementations of the built-in readers, the one that ``auto`` takes first."""
 FORCED_ONLY = frozenset({"flash_attn", "fla", "mamba_ssm"})
-"""What ``auto`` leaves alone: flash-attn is slower than cuDNN wherever both were measured, and the recurrences' kernels were not
-yet seen to be right at all sizes."""
+"""What ``auto`` leaves alone: flash-attn is slower than cuDNN wherever both were measured, the recurrences' kernels try settings
+for minutes at each new size of a head, and mamba-ssm's were not yet seen to be right at all sizes."""
 NARROW = ("torch.bfloat16", "torch.float16")
 
 

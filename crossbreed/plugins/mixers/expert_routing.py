@@ -35,7 +35,7 @@ class Route:
     def rows(self, index: Tensor) -> Route:
         """The same for some tokens."""
         expert_NJ = self.expert_NJ[index]
-        dispatch = Dispatch.of(expert_NJ, len(self.dispatch.counts))
+        dispatch = Dispatch.of(expert_NJ, len(self.dispatch.end_E))
         return replace(self, expert_NJ=expert_NJ, weight_NJ=self.weight_NJ[index], dispatch=dispatch)
 
 
@@ -82,9 +82,10 @@ class ExpertRouter(nn.Module):
 
     def record(self, route: Route, counted_N: Tensor | None, context: Context) -> None:
         """Count the routed slots of each expert, over the tokens that statistics count."""
-        expert_NJ = route.expert_NJ if counted_N is None else route.expert_NJ[counted_N]
-        routed = expert_NJ[:, : self.settings.routed].flatten()
-        load_E = torch.bincount(routed, minlength=self.settings.experts)
+        routed_NJ = route.expert_NJ[:, : self.settings.routed]
+        slot_NJ = torch.ones_like(routed_NJ) if counted_N is None else counted_N[:, None].expand_as(routed_NJ)
+        load_E = routed_NJ.new_zeros(self.settings.experts)
+        load_E.scatter_add_(0, routed_NJ.flatten(), slot_NJ.flatten().to(load_E.dtype))
         context.record(**{self.label: load_E, "depth": context.depth})
 
     def after_step(self, statistics: list[dict[str, Any]]) -> None:

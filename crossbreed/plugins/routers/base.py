@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import torch
@@ -38,9 +39,12 @@ class BuiltinRouter(Router, torch.nn.Module, Generic[C]):
         positions_BT = context.positions_BT
         number_BT = torch.zeros_like(positions_BT) if segment is None else positions_BT // segment
         u_BT = context.uniform(context.site, number_BT)
-        edges = torch.tensor(shares, dtype=torch.float64, device=u_BT.device).cumsum(0)
-        # Dividing by the last edge makes it exactly 1, so that a choice of probability 0 is never drawn.
-        return (u_BT[..., None] >= (edges / edges[-1])[:-1]).sum(-1)
+        *edges, last = accumulate(shares)
+        choice_BT = torch.zeros_like(positions_BT)
+        for edge in edges:
+            # Dividing by the last edge makes it exactly 1, so that a choice of probability 0 is never drawn.
+            choice_BT += u_BT >= edge / last
+        return choice_BT
 
     @staticmethod
     def schedule(config: RouterConfig) -> Schedule | None:

@@ -28,6 +28,8 @@ class Learned(BuiltinRouter[LearnedConfig]):
     probability can sit on its target while every hard choice falls on one side, and the ledger charges hard choices.
     """
 
+    target_N: Tensor
+
     def __init__(self, config: LearnedConfig, build: RouterBuild) -> None:
         super().__init__(config, build, None if config.segment == 1 else config.segment)
         scores = build.choices - 1
@@ -36,6 +38,7 @@ class Learned(BuiltinRouter[LearnedConfig]):
         torch.nn.init.normal_(self.weight, std=INIT_STD)
         # A unit-RMS input gives scores N(bias, INIT_STD^2 D): this bias starts the hard rate at its target (exact for N = 2).
         share = min(max(config.target_rate / scores, 0.01), 0.99)
+        self.register_buffer("target_N", torch.tensor(self.nominal, dtype=torch.float64), persistent=False)
         torch.nn.init.constant_(self.bias, INIT_STD * math.sqrt(build.d_model) * NormalDist().inv_cdf(share))
 
     def forward(
@@ -72,8 +75,7 @@ class Learned(BuiltinRouter[LearnedConfig]):
             weight_BTN = weight_BTN.gather(1, index_BTN)
         counted = counted_BT.sum()
         share_N = (weight_BTN * counted_BT[..., None]).sum((0, 1)) / counted.clamp_min(1)
-        target_N = torch.tensor(self.nominal, dtype=share_N.dtype, device=share_N.device)
-        distance = (share_N - target_N)[1:].square().sum()
+        distance = (share_N - self.target_N.to(share_N.dtype))[1:].square().sum()
         return self.config.loss_weight * distance * (counted > 0)
 
     @staticmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import torch
 from torch import Tensor
 
@@ -42,5 +44,7 @@ class SegmentRandom(BuiltinRouter[SegmentRandomConfig]):
         rank_BT = torch.zeros_like(number_BT)
         for i in range(run):
             rank_BT += context.uniform(context.site, first_BT + i) < own_BT
-        edges = torch.tensor(counts, device=rank_BT.device).cumsum(0)[:-1]
-        return (rank_BT[..., None] >= edges).sum(-1)
+        choice_BT = torch.zeros_like(rank_BT)
+        for edge in accumulate(counts[:-1]):
+            choice_BT += rank_BT >= edge
+        return choice_BT

@@ -104,3 +104,26 @@ def test_shapes_that_do_not_fit_are_named():
         routed_linear(x[:, :3], gate, expert, weight)
     with pytest.raises(ConfigError, match="3 gates, 2 ups and 3 downs"):
         routed_swiglu(x, gate, up[:2], down, expert, weight)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("N", "J", "E"), [(1, 2, 4), (65, 2, 4), (300, 3, 64)])
+def test_grouped_products_on_a_gpu_equal_the_dense_sum_without_waiting_for_it(N, J, E):
+    (x, gate, up, down, weight), expert = inputs(N, J, E, 48, 24)
+    leaves = [t.bfloat16().double().cuda() for t in (x, gate, up, down, weight)]
+    expert = expert.cuda()
+    wanted = gradients_on(lambda *a: dense_swiglu(*a[:4], expert, a[4]), leaves)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.autocast("cuda", torch.bfloat16):
+            got = gradients_on(lambda *a: routed_swiglu(*a[:4], expert, a[4]), [t.float() for t in leaves])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for mine, other in zip(got, wanted, strict=True):
+        assert (mine.double() - other).norm() <= 0.03 * other.norm()
+
+
+def gradients_on(function, leaves):
+    leaves = [x.clone().requires_grad_() for x in leaves]
+    y = function(*leaves)
+    return [y.detach(), *torch.autograd.grad(y.double().square().sum(), leaves)]

@@ -67,6 +67,12 @@ def test_mistakes_in_the_file(path: str, value: Any, sentence: str) -> None:
         ("budget.reference.vocab", 99, ConfigError, r"vocab 99, but task 'recall' has 24 tokens"),
         ("budget.reference.d_modell", 9, ConfigError, r"unknown key 'd_modell'; did you mean 'd_model'"),
         ("objectives", {"score": "min"}, ConfigError, r"objectives.score is 'min', but task 'recall'"),
+        (
+            "search",
+            {"backend": "cuda"},
+            ConfigError,
+            r"search.backend is 'cuda'; it must be one .*: .*fla.*sdpa",
+        ),
     ],
 )
 def test_mistakes_that_need_the_plugins(

@@ -1,0 +1,73 @@
+"""A plugin file of mixers that a recorded training step can or cannot hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from torch import nn
+
+from crossbreed import hookimpl
+from crossbreed.core.contracts.capabilities import MixerCapabilities
+from crossbreed.core.contracts.mixer import Mixer, MixerDescriptor
+from crossbreed.core.ledger import Cost, Work
+
+
+class NoConfig(BaseModel):
+    pass
+
+
+class Mapping(Mixer, nn.Module):
+    """A linear map of each token."""
+
+    def __init__(self, config: NoConfig, build: Any) -> None:
+        nn.Module.__init__(self)
+        self.map = nn.Linear(build.d_model, build.d_model, bias=False)
+
+    def forward(self, x_BTD, context, state, read_BT=None):
+        y_BTD = self.change(self.map(x_BTD), context)
+        return (y_BTD if read_BT is None else y_BTD * read_BT[..., None]), state
+
+    def change(self, y_BTD, context):
+        return y_BTD
+
+    @staticmethod
+    def cost(config, d_model, shape, depths=1, parts=None):
+        weights = d_model**2
+        return Cost(reads=(Work.product(2.0 * weights),), parameters=weights, active_parameters=weights)
+
+
+class Dropping(Mapping):
+    def change(self, y_BTD, context):
+        return nn.functional.dropout(y_BTD, 0.3, training=context.training)
+
+
+class Waiting(Mapping):
+    """Waits for the device in every pass."""
+
+    def change(self, y_BTD, context):
+        return y_BTD * (2.0 if y_BTD.detach().abs().sum().item() > 0 else 1.0)
+
+
+class Counting(Mapping):
+    def change(self, y_BTD, context):
+        return y_BTD / (1 + context.step)
+
+
+class Drifting(Mapping):
+    """Against the rules: what it computes depends on how often it was called."""
+
+    calls = 0
+
+    def change(self, y_BTD, context):
+        self.calls += 1
+        return y_BTD * (1 + self.calls)
+
+
+@hookimpl
+def register_mixers():
+    kinds = {"dropping": Dropping, "waiting": Waiting, "counting": Counting, "drifting": Drifting}
+    able = MixerCapabilities(axis="channel", same_in_training=False)
+    return [
+        MixerDescriptor(name, lambda kind=kind: kind, NoConfig, able, name) for name, kind in kinds.items()
+    ]
