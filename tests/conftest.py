@@ -25,6 +25,14 @@ def _leases_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests tokenise is not kept beyond them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CROSSBREED_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     """The built-in plugins, without any that happen to be installed beside them."""

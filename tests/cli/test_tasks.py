@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+
+from crossbreed.plugins.tasks import EXAMPLE
 from tests.cli.conftest import Cli
 
 
@@ -68,3 +72,47 @@ def test_samples_of_a_text_run_together_and_need_its_path(cli: Cli, tmp_path: Pa
     )
     result = cli(*show, "--set", "path")
     assert (result.code, "NAME=VALUE" in result.err) == (2, True)
+
+
+def test_a_text_in_tokens_is_shown_by_token_with_its_documents(cli: Cli) -> None:
+    given = (f"path={EXAMPLE / 'fables.jsonl'}", f"tokenizer={EXAMPLE / 'tokenizer.json'}", "length=48")
+    shown = [part for setting in given for part in ("--set", setting)]
+    (sample,) = cli("tasks", "show", "text", *shown, "--samples", "1", "--json").json("task")["samples"]
+    assert sample["words"][0] == "⟂"
+    assert sample["words"][1:] == sample["targets"][:-1]
+    text = json.loads((EXAMPLE / "fables.jsonl").read_text(encoding="utf-8").splitlines()[0])["text"]
+    assert text.startswith("".join(sample["words"][1:8])) or len(sample["words"]) == 48
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("recall", "length=11", "length 11 is too short for 4 pairs and 4 queries, which take 12 tokens"),
+        (
+            "recall",
+            "vocab=11",
+            "vocab 11 is too small: 4 pairs with distinct keys and 4 fillers need at least 12",
+        ),
+        ("needle", "length=12", "length 12 is too short: 4 pairs, the marker and 4 queries take 13 tokens"),
+        ("bytes", "path={latin}", "is not UTF-8 text (byte 3 is 0xe9); the task 'bytes' reads UTF-8 only"),
+        ("text", "path={latin}", "is not UTF-8 text (byte 3 is 0xe9); the task 'text' reads UTF-8 only"),
+        ("bytes", "path={empty}", "is empty; the task 'bytes' needs text"),
+        ("text", "path={empty}", "is empty; the task 'text' needs text"),
+        ("text", "vocab=100", "tokenizer 'of bytes' has 257 token ids, more than vocab 100; raise vocab"),
+    ],
+)
+def test_what_a_task_cannot_be_made_of_is_one_sentence_and_exit_code_2(
+    cli: Cli, tmp_path: Path, name: str, given: str, sentence: str
+) -> None:
+    latin, empty = tmp_path / "latin.txt", tmp_path / "empty.txt"
+    latin.write_bytes(b"caf\xe9 au lait")
+    empty.write_bytes(b"")
+    path = (
+        []
+        if "path" in given or name not in ("bytes", "text")
+        else ["--set", f"path={EXAMPLE / 'fables.jsonl'}"]
+    )
+    result = cli("tasks", "show", name, *path, "--set", given.format(latin=latin, empty=empty))
+    assert (result.code, result.out) == (2, "")
+    assert sentence in " ".join(result.err.split())
+    assert "Traceback" not in result.err

@@ -7,7 +7,7 @@ from pathlib import Path
 from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.space import Choices, Floats, Range
 from crossbreed.core.contracts.task import TaskDescriptor
-from crossbreed.plugins.tasks.configs import BytesConfig, RecallConfig
+from crossbreed.plugins.tasks.configs import BytesConfig, RecallConfig, TextConfig
 from crossbreed.plugins.tasks.recall_configs import FillerRecallConfig, FuzzyRecallConfig, NoisyRecallConfig
 from crossbreed.plugins.tasks.synthetic_configs import (
     ArithmeticConfig,
@@ -87,6 +87,9 @@ SYNTHETIC: tuple[tuple[str, str, type[SyntheticConfig], str], ...] = (
 )
 """(name, module and class, settings, summary) of the tasks made from random numbers."""
 
+EXAMPLE = Path(__file__).with_name("example")
+"""A small corpus and a tokenizer made from it, so that the task can be checked wherever it is installed."""
+
 RANGES: dict[str, dict[str, Range]] = {
     "pointers": {"held_out": Choices(((2,), (1, 3)))},
     "filler_recall": {"likely": Floats(0.6, 1.0), "noise": Floats(0.0, 0.9)},
@@ -115,6 +118,18 @@ def register_tasks() -> list[TaskDescriptor]:
             summary="next-byte prediction on a text file or folder",
             # Any text does: this package's longest module.
             example={"path": str(Path(__file__).with_name("text_bytes.py"))},
+        ),
+        TaskDescriptor(
+            name="text",
+            factory="crossbreed.plugins.tasks.text:Text",
+            config=TextConfig,
+            summary="language modelling of documents, in bytes or any tokenizer's tokens",
+            ranges={
+                "field": Choices(("text", "retold")),
+                "tokenizer": Choices((None, str(EXAMPLE / "tokenizer.json"))),
+                "vocab": Choices((768, 1024)),
+            },
+            example={"path": str(EXAMPLE / "fables.jsonl"), "length": 96, "eval_fraction": 0.25},
         ),
         *made,
     ]

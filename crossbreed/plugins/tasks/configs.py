@@ -94,3 +94,28 @@ class BytesConfig(BaseModel):
     eval_fraction: float = Field(default=0.1, gt=0, lt=1)
     regions: int = Field(default=8, ge=1)
     eval_items: int = Field(default=256, ge=1)
+
+
+class TextConfig(BaseModel):
+    """Language modelling of documents, in bytes or in the tokens of any tokenizer.
+
+    path:          a text file (documents parted by <|endoftext|>, long ones cut at line ends), JSON lines (.jsonl), Parquet, or a
+                   folder of them, read in the order of their paths; or dataset:NAME?subset=S&split=P, which the package datasets
+                   loads.
+    field:         of each row that holds the text, where rows have fields.
+    tokenizer:     a tokenizer.json of the package tokenizers; none: bytes.
+    vocab:         token ids of the model; none: as many as the tokenizer has.
+    length:        tokens in a row. Documents are packed, and none sees another.
+    eval_fraction: share of the different documents that is kept for evaluation.
+    eval_items:    rows of the fixed evaluation set at most; where the kept documents give more, evenly spaced ones are used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str = Field(min_length=1)
+    field: str = Field(default="text", min_length=1)
+    tokenizer: str | None = Field(default=None, min_length=1)
+    vocab: int | None = Field(default=None, ge=2)
+    length: int = Field(default=128, ge=2)
+    eval_fraction: float = Field(default=0.1, gt=0, lt=1)
+    eval_items: int = Field(default=256, ge=1)

@@ -18,6 +18,7 @@ from torch import Tensor
 from crossbreed.core.contracts.task import Batch, Overlap, Score, Task, TokenClasses, Totals
 from crossbreed.core.errors import ConfigError
 from crossbreed.plugins.tasks.configs import BytesConfig
+from crossbreed.plugins.tasks.corpus import text_files, utf8
 from crossbreed.plugins.tasks.counter import digest, generator
 from crossbreed.plugins.tasks.scores import accuracy
 
@@ -208,41 +209,11 @@ def read_text(path: Path) -> Bytes:
 
     Files are joined by a newline. Raises ConfigError naming the path and what is wrong with it.
     """
-    if path.is_dir():
-        files = sorted(
-            (p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))),
-            key=lambda p: p.relative_to(path).as_posix(),
-        )
-        if not files:
-            raise ConfigError(f"folder {str(path)!r} holds no files; the task 'bytes' needs text.")
-    elif path.exists():
-        files = [path]
-    else:
-        raise ConfigError(
-            f"path {str(path)!r} does not exist (looked for {str(path.absolute())!r}); the task 'bytes' needs a text file or a folder."
-        )
-    text = b"\n".join(_utf8(file) for file in files)
+    files = text_files(path, "bytes")
+    text = b"\n".join(utf8(file, "bytes") for file in files)
     if not text:
         raise ConfigError(f"{str(path)!r} is empty; the task 'bytes' needs text.")
     return np.frombuffer(text, dtype=np.uint8)
-
-
-def _hidden(relative: Path) -> bool:
-    return any(part.startswith(".") for part in relative.parts)
-
-
-def _utf8(file: Path) -> bytes:
-    try:
-        data = file.read_bytes()
-        data.decode("utf-8")
-    except OSError as error:
-        raise ConfigError(f"file {str(file)!r} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"file {str(file)!r} is not UTF-8 text (byte {error.start} is {data[error.start]:#04x}); "
-            f"the task 'bytes' reads UTF-8 only."
-        ) from error
-    return data
 
 
 def _batch(rows: Ints) -> Batch:
