@@ -116,3 +116,55 @@ def test_what_a_task_cannot_be_made_of_is_one_sentence_and_exit_code_2(
     assert (result.code, result.out) == (2, "")
     assert sentence in " ".join(result.err.split())
     assert "Traceback" not in result.err
+
+
+def test_how_a_task_judges_is_shown_with_its_chance_items_and_overlap(cli: Cli) -> None:
+    small = ("tasks", "show", "facts", "--set", "eval_items=16", "--overlap")
+    item = cli(*small, "--json").json("task")
+    assert item["judges"]["chance"] == 1 / 16
+    assert item["judges"]["items"] == item["overlap"]["evaluation"] == 16
+    assert item["overlap"]["shared"] == 0
+    assert item["overlap"]["training"] > 500
+    text = " ".join(cli(*small).out.split())
+    assert "Judged by accuracy (max), at best 1: a guess 0.0625, most frequent answer" in text
+    assert (
+        f"16 evaluation items of 32 tokens, 80 token ids, SHA-256 {item['judges']['items_sha256'][:12]}."
+        in text
+    )
+    assert (
+        f"Overlap: 0 of 16 different evaluation items are among {item['overlap']['training']} of training."
+        in text
+    )
+    plain = cli("tasks", "show", "facts", "--json").json("task")
+    assert plain["overlap"] is None
+    assert cli("tasks", "show", "bytes", "--json").json("task")["judges"] is None
+
+
+def test_where_answers_alone_count_they_alone_are_marked(cli: Cli) -> None:
+    """A text in which every token is trained on stays readable."""
+    shown = ("tasks", "show", "filler_recall", "--set", "length=40", "--samples", "1")
+    (sample,) = cli(*shown, "--json").json("task")["samples"]
+    marked = [n for n, target in enumerate(sample["targets"]) if target is not None]
+    assert len(marked) == 8
+    assert all(sample["words"][n + 1] == sample["targets"][n] for n in marked)
+    text = cli(*shown).out
+    assert text.count("→") == 8
+    assert "on positions of class answer" in " ".join(text.split())
+
+
+def test_what_a_small_model_was_seen_to_learn_is_said_and_what_not_too(cli: Cli, tmp_path: Path) -> None:
+    plugin = tmp_path / "proven.py"
+    plugin.write_text(
+        "import crossbreed\n"
+        "from crossbreed.core.contracts.task import Proven, TaskDescriptor\n"
+        "from crossbreed.plugins.tasks.synthetic_configs import CopyConfig\n"
+        "FOUND = Proven({'length': 9}, '2 layers of attention', 1234, 5_000, 3, 0.98765)\n"
+        "@crossbreed.hookimpl\n"
+        "def register_tasks():\n"
+        "    return [TaskDescriptor('mine', 'crossbreed.plugins.tasks.memory:Copying', CopyConfig, 's', proven=FOUND)]\n"
+    )
+    show = ("tasks", "show", "mine", "--plugin", str(plugin))
+    assert cli(*show, "--json").json("task")["proven"]["score"] == 0.98765
+    said = "length=9: 2 layers of attention (1,234 parameters) scored at least 0.988 in 3 seeds after 5,000 tokens."
+    assert f"Seen to be learned with {said}" in " ".join(cli(*show).out.split())
+    assert "No settings are recorded with which a small model was seen" in cli("tasks", "show", "bytes").out
