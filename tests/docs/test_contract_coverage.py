@@ -50,6 +50,7 @@ FIELD_TESTS = {
     "DepthPolicyDescriptor.shares_weights": "depth/weights",
     "CostModelDescriptor.needs_device": "cost/seconds",
     "TaskDescriptor.example": "tests/conformance/test_builtin_parts.py::test_a_builtin_keeps_the_rules",
+    "TaskDescriptor.proven": "tests/cli/test_tasks.py::test_what_a_small_model_was_seen_to_learn_is_said_and_what_not_too",
     "MixerCapabilities.axis": "tests/cli/test_plugins.py::test_every_builtin_kind_is_listed_with_its_source",
     "MixerCapabilities.reader": f"{MIXERS}::test_a_reader_must_be_offered",
     "MixerCapabilities.head_sizes": "mixer/head-sizes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from crossbreed.plugins.tasks.corpus import open_corpus
 from crossbreed.plugins.tasks.counter import digest, generator, row_hashes
 from crossbreed.plugins.tasks.scores import accuracy
 from crossbreed.plugins.tasks.shards import Shards, Split, split
-from crossbreed.plugins.tasks.tokens import Tokens, open_tokens
+from crossbreed.plugins.tasks.tokens import START_WORD, Tokens, open_tokens
 
 Ints = NDArray[np.int64]
 
@@ -150,6 +151,32 @@ class Text(Task):
 
     def words(self, tokens: Sequence[int]) -> list[str]:
         return [self._tokens.word(token) if token < self._tokens.size else str(token) for token in tokens]
+
+    @property
+    def separator(self) -> int:
+        """What stands before each document."""
+        return self._tokens.start
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of one document, without its start."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"text {text!r} cannot be written as UTF-8 ({text[error.start]!r} at character {error.start}); the task 'text' reads "
+                f"UTF-8 only"
+            ) from error
+        return self._tokens.encode([text])[0].tolist() if text else []
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text, with a mark where a document starts; ids that the tokenizer lacks become U+FFFD."""
+        said = []
+        for known, run in groupby(tokens, key=lambda t: t < self._tokens.size and t != self._tokens.start):
+            if known:
+                said.append(self._tokens.decode(list(run)))
+            else:
+                said += [START_WORD if token == self._tokens.start else "\ufffd" for token in run]
+        return "".join(said)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         found = accuracy("text", totals)

@@ -41,6 +41,10 @@ class Tokens(Protocol):
         """Token ids, how many bytes of the document each accounts for (they sum to all), and whether nothing is lost."""
         ...
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens without starts."""
+        ...
+
     def word(self, token: int) -> str:
         """A token as people read it."""
         ...
@@ -62,6 +66,9 @@ class Utf8:
     def measured(self, document: str) -> tuple[Ints, Ints, bool]:
         (tokens,) = self.encode([document])
         return tokens, np.ones_like(tokens), True
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(tokens).decode("utf-8", errors="replace")
 
     def word(self, token: int) -> str:
         if token == self.start:
@@ -112,6 +119,10 @@ class Subwords:
         sizes = np.diff(bytes_before[ends], prepend=0)
         same = self._tokenizer.decode(found.ids, skip_special_tokens=False) == document
         return tokens, sizes.astype(np.int64), same
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        said: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return said
 
     def word(self, token: int) -> str:
         if token == self.start:

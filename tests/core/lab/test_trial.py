@@ -87,6 +87,29 @@ def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
     assert [from_json(json.loads(json.dumps(to_json(r)))) for r in records] == records
 
 
+@pytest.mark.parametrize(
+    "lengths", [("length:8", "length:2", "length:4"), ("length:4", "length:8", "length:2")]
+)
+def test_lengths_that_were_not_trained_on_choose_no_checkpoint_in_any_order(
+    job, records_of, tmp_path, lengths: tuple[str, ...]
+):
+    """Trained on 12 tokens and judged on up to 96: what is kept, and the score of the run, are those of a run that was not."""
+    plain = records_of(job())
+    longer = records_of(job(judged=lengths, artefacts=str(tmp_path / "longer")))
+    kept, also_kept = of(RungDone, plain), of(RungDone, longer)
+    assert [(r.rung, r.tokens, r.metrics, r.checkpoint) for r in kept] == [
+        (r.rung, r.tokens, r.metrics, r.checkpoint) for r in also_kept
+    ]
+    # Every rung is kept; the last one is the last step, not the best.
+    assert also_kept[-1].tokens == 2304
+    *found, own = of(Evaluated, longer)
+    assert [r.point for r in found] == list(lengths)
+    assert own == of(Evaluated, plain)[0]
+    assert [len(r.breakdown["positions"]["labelled"]) for r in found] == [int(n[7:]) * 12 for n in lengths]
+    in_order = records_of(job(judged=tuple(sorted(lengths)), artefacts=str(tmp_path / "in order")))
+    assert {r.point: r for r in of(Evaluated, in_order)} == {r.point: r for r in (*found, own)}
+
+
 @pytest.mark.usefixtures("brief_timing")
 def test_decisions_are_looked_at_once_trained_and_only_where_wanted(job, genome, records_of, tmp_path):
     gated = genome(gate={"name": "learned"})

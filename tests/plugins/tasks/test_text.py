@@ -273,6 +273,16 @@ def test_words_are_read_by_people(tmp_path: Path) -> None:
     assert task(vocab=300).words([299]) == ["299"]
 
 
+@pytest.mark.parametrize("tokenizer", [None, TOKENIZER])
+def test_any_text_goes_there_and_back(tokenizer: str | None) -> None:
+    t = task(tokenizer=tokenizer, vocab=600)
+    for text in (TEXTS[3], "日本語 🙂\n\n  x", ""):
+        assert t.decode(t.encode(text)) == text
+    assert t.decode([t.separator, *t.encode("fox"), t.separator, 599]) == "⟂fox⟂\ufffd"
+    with pytest.raises(ConfigError, match=r"cannot be written as UTF-8 .* at character 1"):
+        t.encode("a\ud800")
+
+
 def test_longer_rows_are_of_the_same_kept_documents(tmp_path: Path) -> None:
     t = task()
     longer = t.at_length(48 * 16)
