@@ -24,6 +24,7 @@ def tables(found: RunAnalytics) -> Iterator[Table]:
         yield _rates(found, found.kinds["decisions"])
         yield from _layers(found.kinds["decisions"])
         yield _classes(found.kinds["decisions"])
+        yield from _labels(found.kinds["decisions"])
         yield _positions(found.kinds["decisions"])
         yield _losses(found.kinds["decisions"])
         yield from _entropies(found.kinds["decisions"])
@@ -76,6 +77,22 @@ def _classes(decisions: Numbers) -> Table:
     for site in sites:
         made.add_row(site["site"], *(_shares(entry["shares"]) for entry in site["classes"]))
     return made
+
+
+def _labels(decisions: Numbers) -> Iterator[Table]:
+    """Only where the task gives labels."""
+    if not decisions["sites"][0]["labels"]:
+        return
+    made = table(
+        "What choices above 0 find",
+        ["site", "label", ("tokens", "right"), ("precision", "right"), ("recall", "right")],
+        caption="tokens: share of the asked tokens that have the label, which is the precision of chance.",
+    )
+    for site in decisions["sites"]:
+        for n, entry in enumerate(site["labels"]):
+            shares = (_number(entry[name]) for name in ("share", "precision", "recall"))
+            made.add_row(site["site"] if n == 0 else "", escape(entry["label"]), *shares)
+    yield made
 
 
 def _positions(decisions: Numbers) -> Table:

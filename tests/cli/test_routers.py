@@ -162,3 +162,19 @@ def test_what_cannot_be_looked_at_is_one_sentence(
     assert sentence in result.err
     assert result.out == ""
     assert "Traceback" not in result.err
+
+
+def test_what_a_gate_finds_is_a_table_where_the_task_gives_labels() -> None:
+    from crossbreed.cli.router_tables import _labels
+
+    entry = {"label": "recall", "classes": ["answer"], "share": 0.25, "precision": 0.5, "recall": None}
+    (made,) = _labels({"sites": [{"site": "0.0.gate", "labels": [entry, {**entry, "label": "irreducible"}]}]})
+    columns = [list(column.cells) for column in made.columns]
+    assert columns == [
+        ["0.0.gate", ""],
+        ["recall", "irreducible"],
+        ["0.2500", "0.2500"],
+        ["0.5000", "0.5000"],
+        ["-", "-"],
+    ]
+    assert list(_labels({"sites": [{"site": "0.0.gate", "labels": []}]})) == []

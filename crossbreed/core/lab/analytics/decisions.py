@@ -42,6 +42,7 @@ def decisions(seen: Seen, sites: Mapping[str, Site]) -> dict[str, Any]:
                 "shares": list(realised_shares(counts_N.tolist())),
                 "positions": _by_position(seen, tokens, site.choices),
                 "classes": _by_class(seen, tokens, site.choices),
+                "labels": _by_label(seen, tokens),
                 "loss": _loss(seen, tokens, site.choices),
                 "entropy": None
                 if tokens.entropy_M is None
@@ -82,6 +83,25 @@ def _by_class(seen: Seen, tokens: SiteTokens, choices: int) -> list[dict[str, An
     for number, name in enumerate(seen.classes):
         counts_N = counts(tokens.choice_M[tokens.asked_M & (seen.class_M == number)], choices)
         found.append({"class": name, "asked": int(counts_N.sum()), "shares": shares(counts_N)})
+    return found
+
+
+def _by_label(seen: Seen, tokens: SiteTokens) -> list[dict[str, Any]]:
+    """How well choices above 0 find the tokens of each label that the task gives: precision, recall, and the precision of chance."""
+    asked_M, ran_M = tokens.asked_M, tokens.asked_M & (tokens.choice_M > 0)
+    found = []
+    for label, names in seen.groups.items():
+        labelled_M = np.isin(seen.class_M, [seen.classes.index(name) for name in names])
+        hits = (ran_M & labelled_M)[asked_M].astype(np.float64)
+        found.append(
+            {
+                "label": label,
+                "classes": list(names),
+                "share": mean(labelled_M[asked_M].astype(np.float64)),
+                "precision": mean(hits[ran_M[asked_M]]),
+                "recall": mean(hits[labelled_M[asked_M]]),
+            }
+        )
     return found
 
 

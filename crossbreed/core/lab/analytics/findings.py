@@ -14,7 +14,7 @@ from crossbreed.core.lab.analytics.subject import Subject
 from crossbreed.core.lab.analytics.switches import switches
 from crossbreed.core.lab.analytics.text import text
 
-VERSION = 3
+VERSION = 4
 """Of the findings' form; a change of meaning or of names raises it."""
 
 

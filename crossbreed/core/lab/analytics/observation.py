@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class SiteTokens:
 class Seen:
     """``length``: tokens of a row. ``loss_M``: nats, NaN where nothing is scored. ``position_M`` restarts with each document.
 
-    ``totals``: site -> name -> sum over batches of what mixers recorded beside the routers (loads, weights).
+    ``totals``: site -> name -> sum over batches of what mixers recorded beside the routers (loads, weights). ``groups``: label ->
+    names of the classes that it takes together.
     """
 
     rows: int
@@ -52,6 +53,7 @@ class Seen:
     loss_M: Floats
     sites: dict[str, SiteTokens]
     totals: dict[str, dict[str, Floats]]
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def scored_M(self) -> Bools:
@@ -64,6 +66,7 @@ def observe(subject: Subject) -> Seen:
     totals: dict[str, dict[str, Floats]] = defaultdict(dict)
     words, positions, classes, losses = [], [], [], []
     names: tuple[str, ...] = ()
+    groups: dict[str, tuple[str, ...]] = {}
     rows = 0
     with subject.looking():
         for first, batch in subject.batches():
@@ -71,7 +74,7 @@ def observe(subject: Subject) -> Seen:
             context = subject.context(first, batch, recorder)
             losses.append(subject.losses(batch, context).flatten())
             kinds = subject.task.classes(batch)
-            names = kinds.names
+            names, groups = kinds.names, dict(kinds.groups)
             words.append(batch.tokens_BT.flatten())
             positions.append(context.positions_BT.flatten())
             classes.append(kinds.class_BT.flatten())
@@ -106,6 +109,7 @@ def observe(subject: Subject) -> Seen:
         together(losses),
         dict(sorted(sites.items(), key=lambda item: in_order(item[0]))),
         dict(totals),
+        groups,
     )
 
 

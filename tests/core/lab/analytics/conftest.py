@@ -33,7 +33,8 @@ class Listed(Task):
             yield Batch(self.tokens_BT[start : start + size], self.labels_BT[start : start + size])
 
     def classes(self, batch: Batch) -> TokenClasses:
-        return TokenClasses(("low", "high"), (batch.tokens_BT >= 10).long())
+        groups = {"hard": ("high",), "any": ("low", "high"), "none": ()}
+        return TokenClasses(("low", "high"), (batch.tokens_BT >= 10).long(), groups)
 
     def metrics(self, totals):
         return {"accuracy": totals.correct / totals.scored}

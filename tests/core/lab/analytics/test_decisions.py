@@ -50,6 +50,27 @@ def test_rates_of_a_known_router_by_site_layer_position_and_class(subject_of, li
     assert [entry["class"] for entry in site["classes"]] == ["low", "high"]
 
 
+def test_how_well_a_gate_finds_the_tokens_of_a_label(subject_of, listed):
+    (site,) = found_in(subject_of(GATED))["sites"]
+    run_BT, high_BT = (torch.arange(T) % 3 == 0).expand(ROWS, T), listed.tokens_BT >= 10
+    hard, anything, nothing = site["labels"]
+    hits = int((run_BT & high_BT).sum())
+    assert (hard["label"], hard["classes"]) == ("hard", ["high"])
+    assert hard["share"] == pytest.approx(int(high_BT.sum()) / (ROWS * T))
+    assert hard["precision"] == pytest.approx(hits / int(run_BT.sum()))
+    assert hard["recall"] == pytest.approx(hits / int(high_BT.sum()))
+    # Of what every token is, the precision is 1 and the recall the rate; of what none is, there is nothing to find.
+    assert (anything["precision"], anything["recall"]) == (1.0, pytest.approx(7 / 21))
+    assert (nothing["share"], nothing["precision"], nothing["recall"]) == (0.0, 0.0, None)
+
+
+def test_a_gate_that_never_opens_has_no_precision(subject_of):
+    closed = subject_of(GATED, point=OperatingPoint.parse("forced:0"))
+    (site,) = found_in(closed)["sites"]
+    assert {entry["precision"] for entry in site["labels"]} == {None}
+    assert site["labels"][0]["recall"] == 0.0
+
+
 def test_loss_by_choice_and_both_correlations_by_hand(subject_of, listed):
     subject = subject_of(GATED)
     (site,) = found_in(subject)["sites"]
