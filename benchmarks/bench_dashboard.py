@@ -16,6 +16,7 @@ under 1 s, at the median.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import re
@@ -29,7 +30,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -42,6 +43,7 @@ from tests.dashboard.material import DEVICE, STUDY, measured
 AIMS = {"paint": 2.0, "act": 1.0}
 TABS = ("", "front", "candidates", "candidate", "compare")
 CHART = ".st-key-front-chart"
+APART_PX = 40
 PAUSE_S = 0.1
 """Between two records of the writer."""
 FLOOR = "import plotly.graph_objects as go\nimport streamlit as st\nst.plotly_chart(go.Figure())\n"
@@ -99,20 +101,28 @@ class Visitor:
     """Somebody on the page of the front; every method does one thing and waits for the answer."""
 
     def __init__(self, page: Page) -> None:
-        self.page, self.turn = page, 0
+        self.page, self.turn, self.clicked = page, 0, (0.0, 0.0)
 
     def click_a_marker(self) -> None:
         markers = self.page.locator(f"{CHART} .scatterlayer .trace .points path.point")
         chosen = self.page.locator(".st-key-details h4")
         before = chosen.inner_text() if chosen.count() else ""
-        self.turn += 7
-        place = markers.nth(self.turn % markers.count()).bounding_box()
-        assert place is not None
-        self.page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+        self.clicked = place = self._away(markers)
+        self.page.mouse.click(*place)
         if before:
             expect(chosen).not_to_have_text(before)
         else:
             expect(chosen).to_be_visible()
+
+    def _away(self, markers: Locator) -> tuple[float, float]:
+        """Where another marker is that does not lie on the one clicked before."""
+        while True:
+            self.turn += 7
+            box = markers.nth(self.turn % markers.count()).bounding_box()
+            assert box is not None
+            place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            if math.dist(place, self.clicked) > APART_PX:
+                return place
 
     def change_an_axis(self) -> None:
         across = self.page.get_by_role("combobox", name="Across")

@@ -93,6 +93,7 @@ class Follower:
         self.repository, self.study_id = repository, study_id
         self._lock = threading.Lock()
         self._at: Stamp | None = None
+        self._asked: Stamp | None = None
         self._roster = Roster(objectives)
         self._results = Results((), objectives)
         self._revisions: Mapping[int, Revision] = {}
@@ -102,16 +103,14 @@ class Follower:
     def results(self, at: Stamp) -> Results:
         """The study as it was at a stamp, or later."""
         with self._lock:
-            if at != self._at:
-                self._look()
+            self._catch_up(at)
             return self._results
 
     def revision(self, number: int, at: Stamp) -> Revision | None:
         """What a later reading of a candidate and the curves of its runs is compared by; None where there is none of that
         number."""
         with self._lock:
-            if at != self._at:
-                self._look()
+            self._catch_up(at)
             return self._revisions.get(number)
 
     def growth(self, at: Stamp) -> list[Growth]:
@@ -122,6 +121,12 @@ class Follower:
                 self._growth = [*self._growth, *noted(self.repository, self.study_id, after=last)]
                 self._growth_at = at.event
             return [change for _, change in self._growth]
+
+    def _catch_up(self, at: Stamp) -> None:
+        """Look, unless the last look was for this stamp or found it; what it found may be later than what was asked for."""
+        if at not in (self._at, self._asked):
+            self._look()
+            self._asked = at
 
     def _look(self) -> None:
         roster, first = self._roster, self._at is None

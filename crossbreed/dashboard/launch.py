@@ -23,6 +23,8 @@ SERVER = Path(__file__).with_name("server.py")
 _OPTIONS = {
     "server.fileWatcherType": "none",
     "server.enableStaticServing": "false",
+    # Looking through ten thousand candidates for garbage after every rerun would hold up the answers to all tabs.
+    "runner.postScriptGC": "false",
     "browser.gatherUsageStats": "false",
     "client.toolbarMode": "viewer",
     # Otherwise Streamlit shows strings that stand alone in the entry point, such as docstrings.

@@ -15,6 +15,9 @@ from crossbreed.figures.words import UNITS, amount, code, interval, seeds
 from crossbreed.storage.rows import StudyRow
 
 SECONDS = 2.0
+REST = 10
+"""A page that changes all the time stands still for at least this many times what showing it took, so that a few tabs beside a
+search leave the server time to answer."""
 NUMBER = 168
 """Pixels of a large number among others: two stand side by side on a phone."""
 
@@ -22,7 +25,8 @@ NUMBER = 168
 def follow(body: Callable[[], None], pulse: Callable[[], Hashable]) -> None:
     """Show ``body``, and show it again, without a reload, whenever ``pulse()`` moves.
 
-    ``pulse`` is asked every SECONDS; nothing else is read or sent while it stands still.
+    ``pulse`` is asked every SECONDS; nothing else is read or sent while it stands still. A page that takes long to show is shown
+    less often.
     """
     began, before = time.monotonic(), _beat(pulse)
     try:
@@ -31,11 +35,13 @@ def follow(body: Callable[[], None], pulse: Callable[[], Hashable]) -> None:
         unavailable(error)
     except CrossbreedError as error:
         st.error(code(str(error)), icon=":material/error:")
+    ended = time.monotonic()
+    # The first call of the watch comes right behind the body.
+    due = max(began + SECONDS / 2, ended + REST * (ended - began))
 
     @st.fragment(run_every=SECONDS)
     def watch() -> None:
-        # The first call comes right behind the body; a search that writes all the time is shown every SECONDS at most.
-        if time.monotonic() - began > SECONDS / 2 and _beat(pulse) != before:
+        if time.monotonic() > due and _beat(pulse) != before:
             st.rerun()
 
     watch()

@@ -48,6 +48,9 @@ from crossbreed.storage.states import ENDED
 CURVE_POINTS = 300
 """Points of one learning curve sent to the browser; longer ones are thinned in SQL."""
 
+FRESH_S = 1.0
+"""Seconds for which a study that has changed may be shown as it was."""
+
 LATEST_RUNS, LATEST_EVENTS = 100, 40
 """Of which the page about a study's health speaks."""
 
@@ -134,7 +137,13 @@ def studies() -> list[StudyRow]:
 
 
 def stamp(study: StudyRow) -> Stamp:
-    return repository().stamp(study.id)
+    """The study's stamp, FRESH_S old at most: tabs that ask one after the other share what is read at it."""
+    return _stamp(_identity(), study.id)
+
+
+@st.cache_resource(ttl=FRESH_S, max_entries=64, show_spinner=False)
+def _stamp(identity: tuple[int, int] | None, study_id: int) -> Stamp:
+    return repository().stamp(study_id)
 
 
 def pulse(name: str | None = None) -> tuple[Hashable, ...]:

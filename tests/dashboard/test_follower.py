@@ -179,6 +179,20 @@ def test_what_was_taken_before_a_change_stays_as_it_was(empty: Path, tmp_path: P
         assert (third.find(0), third.find(1), third.find(2)) == (third.own[0], third.own[1], None)
 
 
+def test_a_stamp_that_is_behind_by_now_is_looked_for_once(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Repository.open(shutil.copy(empty, tmp_path)) as repository:
+        writer, looks = Writer(repository), []
+        look = Follower._look
+        monkeypatch.setattr(Follower, "_look", lambda self: (looks.append(self), look(self)))
+        follower, early = Follower(repository, 1, OBJECTIVES), repository.stamp(1)
+        writer.steps["add"](0, 0.5)
+        for at in (early, early, repository.stamp(1)):
+            assert len(follower.results(at).own) == 1
+        assert len(looks) == 1
+
+
 def test_threads_that_look_while_others_write_all_end_at_what_is_stored(empty: Path, tmp_path: Path) -> None:
     with Repository.open(shutil.copy(empty, tmp_path)) as repository:
         writer = Writer(repository)
