@@ -14,6 +14,7 @@ from crossbreed.cli.comparisons import compare_stored, gene_effects
 from crossbreed.cli.cost import cost
 from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
+from crossbreed.cli.export_model import export_model
 from crossbreed.cli.fit_router import fit_router
 from crossbreed.cli.front import front
 from crossbreed.cli.generate import generate
@@ -131,6 +132,14 @@ app.command(
         "crossbreed import-model model.safetensors imported/amor --as amor --set residual_mode=h --set n_heads=12",
     ),
 )(import_model)
+app.command(
+    "export-model",
+    epilog=examples(
+        "crossbreed export-model first/3/0 exported/first",
+        "crossbreed export-model amor/0/1 exported/amor --point fitted:distilled --json",
+        "crossbreed export-model oryx/0/0 exported/oryx --point schedule:0=mamba2,860=attention",
+    ),
+)(export_model)
 app.command(
     "fit-router",
     epilog=examples("crossbreed fit-router first/3/0", "crossbreed fit-router first/3/0 --steps 500 --json"),

@@ -34,6 +34,10 @@ class MissingCapability(ConfigError):
     """A legal name in a place it cannot work, such as a non-causal router in evaluation."""
 
 
+class MissingExtra(ConfigError, ImportError):
+    """A package that is installed with one of the extras only; the message names the extra."""
+
+
 class PluginError(ConfigError):
     """A plugin the user asked for could not be loaded or registered."""
 

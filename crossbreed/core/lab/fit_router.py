@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from crossbreed.core import genome
 from crossbreed.core.contracts.context import Context
-from crossbreed.core.contracts.task import Batch, Score, Task, Totals
+from crossbreed.core.contracts.task import Batch, Score, Task, TokenClasses, Totals
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.environment import precision
@@ -125,8 +125,18 @@ class Share(Task):
         self.task, self.first = task, first
 
     @property
+    def length(self) -> int:
+        return self.task.length
+
+    @property
     def score(self) -> Score:
         return self.task.score
+
+    def judged(self, batch: Batch) -> Tensor:
+        return self.task.judged(batch)
+
+    def classes(self, batch: Batch) -> TokenClasses:
+        return self.task.classes(batch)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         return self.task.metrics(totals)
