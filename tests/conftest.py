@@ -49,17 +49,18 @@ def brief_timing() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _trained_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database with the trained runs ``symbols/0/0`` and ``letters/0/0`` (see ``support.trained``); no test may change it."""
     from tests.support.trained import train
 
     return train(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture
-def trained_runs(_trained_runs: Path, tmp_path: Path) -> Path:
-    """A copy of the database with the trained runs ``symbols/0/0`` and ``letters/0/0`` (see ``support.trained``)."""
-    shutil.copytree(_trained_runs.parent, tmp_path / "trained")
-    return tmp_path / "trained" / _trained_runs.name
+def trained_runs(trained_once: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(trained_once.parent, tmp_path / "trained")
+    return tmp_path / "trained" / trained_once.name
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from crossbreed.cli.comparisons import compare_stored, gene_effects
 from crossbreed.cli.cost import cost
 from crossbreed.cli.dashboard import dashboard
 from crossbreed.cli.doctor import doctor
+from crossbreed.cli.eval import evaluate_run
 from crossbreed.cli.export_model import export_model
 from crossbreed.cli.fit_router import fit_router
 from crossbreed.cli.front import front
@@ -132,6 +133,14 @@ app.command(
         "crossbreed import-model model.safetensors imported/amor --as amor --set residual_mode=h --set n_heads=12",
     ),
 )(import_model)
+app.command(
+    "eval",
+    epilog=examples(
+        "crossbreed eval text/3/0 --length 1 --length 4 --batch 1 --batch 32",
+        "crossbreed eval oryx/0/0 --point own --point schedule:0=mamba2,-16=attention --json",
+        "crossbreed eval text/3/0 --lm-eval lambada_openai,my_task.yaml --limit 100 --max-length 1024",
+    ),
+)(evaluate_run)
 app.command(
     "export-model",
     epilog=examples(

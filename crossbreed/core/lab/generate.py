@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError, NotFinite
 from crossbreed.core.lab.analytics.decisions import choice_names
 from crossbreed.core.lab.analytics.observation import in_order, per_token
+from crossbreed.core.lab.likelihood import batches
 from crossbreed.core.lab.operating_points import OWN, OperatingPoint
 from crossbreed.core.lab.reading import Reading, reading
 from crossbreed.core.model.language_model import LanguageModel
@@ -143,6 +144,49 @@ def generate(
             piece = [token]
             progress(done + 1)
     return Generated(tuple(prompt), tuple(found), tuple(logs), tuple(_decided(model, pieces)))
+
+
+def complete(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    new: int,
+    *,
+    batch: int,
+    until: Callable[[list[int]], bool] = lambda found: False,
+    sampling: Sampling | None = None,
+    point: OperatingPoint = OWN,
+    seed: int = 0,
+    dtype: str = "float32",
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[list[int]]:
+    """Go on with every prompt by at most ``new`` tokens, until ``until`` says that what was found is enough.
+
+    Prompts of like length are read together, and each is gone on with as if it were alone: every text has number 0 for random
+    routers, and draws of its own by its place among the prompts. Raises ConfigError for an empty prompt.
+    """
+    if new < 1 or not all(prompts):
+        raise ConfigError(f"prompts are to be gone on with by {new} tokens; each and that must be at least 1")
+    sampling = sampling or Sampling()
+    found: dict[int, list[int]] = {}
+    with reading(model, dtype):
+        for places in batches([len(prompt) for prompt in prompts], batch):
+            lengths = [len(prompts[place]) + new for place in places]
+            texts = Reading(model, lengths, point=point, rows=[0] * len(places), seed=seed, dtype=dtype)
+            samplers = {place: replace(sampling, seed=sampling.seed + place).sampler() for place in places}
+            pieces, left = [list(prompts[place]) for place in places], list(places)
+            while left:
+                logits_BV = texts.last(pieces)
+                for logits_V, place in zip(logits_BV, left, strict=True):
+                    found.setdefault(place, []).append(samplers[place](logits_V))
+                on = [
+                    b for b, place in enumerate(left) if len(found[place]) < new and not until(found[place])
+                ]
+                if len(on) < len(left):
+                    texts.keep(on)
+                    left = [left[b] for b in on]
+                pieces = [found[place][-1:] for place in left]
+            progress(len(found))
+    return [found[place] for place in range(len(prompts))]
 
 
 @dataclass

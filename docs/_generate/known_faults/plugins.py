@@ -37,7 +37,13 @@ TASKS = {
     "T4": Fault("a filler is a legal key", (f"{RECALL}::test_rows_have_the_published_layout",)),
     "T5": Fault(
         "the batch size changes the score",
-        (f"{EVALUATION}::test_batch_size_changes_neither_score_nor_decisions",),
+        (
+            f"{EVALUATION}::test_batch_size_changes_neither_score_nor_decisions",
+            "tests/cli/test_eval.py::test_a_run_scores_what_its_search_stored_in_batches_of_any_size",
+            "tests/core/lab/test_likelihood.py::test_every_request_has_the_likelihood_of_a_whole_pass_in_any_batch",
+            "tests/integrations/test_lm_harness.py::test_tasks_score_what_the_model_really_says_in_any_batch",
+        ),
+        "`crossbreed eval` prints the tolerance with the score, and compares batch sizes on request.",
     ),
     "T7": Fault(
         "a length that was not trained on chooses the checkpoint",
