@@ -21,6 +21,7 @@ from crossbreed.cli.front import front
 from crossbreed.cli.generate import generate
 from crossbreed.cli.import_model import import_model
 from crossbreed.cli.init import init
+from crossbreed.cli.ladder import ladder
 from crossbreed.cli.match import match
 from crossbreed.cli.new import new
 from crossbreed.cli.options import Commands, examples
@@ -167,6 +168,13 @@ app.command(
         "crossbreed generate oryx/0/0 --prompt 'k3 v1 k0 v5' --tokens 8 --point schedule:0=mamba2,-4=attention",
     )
 )(generate)
+app.command(
+    epilog=examples(
+        "crossbreed ladder sizes",
+        "crossbreed ladder small middle large --family mamba2+attention --hold-out 2",
+        "crossbreed ladder sizes --size training_flops_per_token --metric bits_per_byte --predict 1e9 --json",
+    )
+)(ladder)
 app.command(
     epilog=examples(
         "crossbreed dashboard", "crossbreed dashboard --db demo/crossbreed.db --port 8600 --no-browser"
