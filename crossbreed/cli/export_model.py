@@ -39,11 +39,10 @@ def export_model(
         model = at_point(repository, trained, asked, registry)
         schedule = model_files.check_exportable(model, asked)
         record = model_card.record_of(repository, trained, asked.name, model)
-    text = trained.setting.task.separator is not None
     config = model_files.config_of(
         model, registry, seed=trained.row.seed, schedule=schedule, origin={"run": run, "point": asked.name}
     )
-    made = model_files.write(out, model, config, model_card.card(record, model, text=text), record)
+    made = model_files.write(out, model, config, model_card.card(record, model, trained.setting.task), record)
     if json:
         print_json(
             "export_model",

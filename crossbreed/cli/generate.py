@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -84,7 +85,7 @@ def generate(
         trained = load(repository, run, registry, device)
         model = at_point(repository, trained, asked, registry)
     task = trained.setting.task
-    words = task.encode(prompt)
+    words = task.prompt(prompt)
     limit = longest(model.architecture, registry)
     check_room(len(words), tokens, None if limit is None else limit.tokens, f"prompt {prompt!r}")
     with log_console().status("generating") as status:
@@ -96,6 +97,7 @@ def generate(
             point=asked,
             seed=trained.row.seed,
             dtype=dtype or trained.recipe.dtype,
+            ending=task.ending,
             progress=lambda done: status.update(f"generating: {done} of {tokens}"),
         )
     if json:
@@ -151,7 +153,7 @@ def _print(run: str, point: str, found: Generated, task: Task) -> None:
     )
     console.print()
     words = task.words([*found.prompt, *found.new])
-    for line in lanes(found, words, console.width, spaced=task.separator is None):
+    for line in lanes(found, words, console.width, spaced=_spaced(task, words)):
         console.print(line, soft_wrap=True)
     if not found.sites:
         console.print("Nothing in this model is routed.")
@@ -163,6 +165,11 @@ def _print(run: str, point: str, found: Generated, task: Task) -> None:
         if site.kind == "mode":
             console.print(_switches(site), markup=False)
     console.print(_shares(found))
+
+
+def _spaced(task: Task, words: Sequence[str]) -> bool:
+    """Whether a space between tokens tells them apart: symbols, and tokens of text that are mostly longer than a letter."""
+    return task.separator is None or 2 * sum(len(word) > 1 for word in words) > len(words)
 
 
 def printable(text: str) -> str:

@@ -77,10 +77,7 @@ class HarnessModel(LM):
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """(log-probability in nats, whether greedy decoding would say it) of each continuation."""
-        asked = []
-        for request in requests:
-            context, continuation = (self.task.encode(text) for text in request.args)
-            asked.append(self._cut(context or [self.separator], continuation))
+        asked = [self._cut(*self._pair(*request.args)) for request in requests]
         found = self._judge("log-likelihoods", asked)
         return [(likelihood.nats, likelihood.greedy) for likelihood in found]
 
@@ -124,7 +121,7 @@ class HarnessModel(LM):
 
         def enough(tokens: list[int]) -> bool:
             said = self.task.decode(tokens)
-            return any(stop in said for stop in stops)
+            return tokens[-1] == self.task.ending or any(stop in said for stop in stops)
 
         said = complete(
             self.model,
@@ -136,7 +133,8 @@ class HarnessModel(LM):
             progress=lambda done: self.progress("answers", done, len(asked)),
             **self.settings,
         )
-        return [_before(self.task.decode(tokens), stops) for tokens in said]
+        written = [tokens[:-1] if tokens[-1] == self.task.ending else tokens for tokens in said]
+        return [_before(self.task.decode(tokens), stops) for tokens in written]
 
     def _judge(self, what: str, requests: Sequence[Request]) -> list[Likelihood]:
         return log_likelihoods(
@@ -146,6 +144,15 @@ class HarnessModel(LM):
             progress=lambda done: self.progress(what, done, len(requests)),
             **self.settings,
         )
+
+    def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Both in tokens as the harness splits them: spaces that end the context belong to what follows, and the text is
+        tokenised whole, since tokens may not end where the context does."""
+        bare = context.rstrip()
+        first, whole = self.task.prompt(bare), self.task.prompt(context + continuation)
+        if not first:
+            return [self.separator], whole
+        return first, whole[len(first) :]
 
     def _cut(self, context: list[int], continuation: list[int]) -> Request:
         """The last token of a text is judged and not read. Raises ConfigError for a continuation that leaves no room."""
@@ -159,7 +166,7 @@ class HarnessModel(LM):
         return Request(context[-room:], continuation)
 
     def _prompt(self, text: str, new: int) -> list[int]:
-        tokens = self.task.encode(text) or [self.separator]
+        tokens = self.task.prompt(text) or [self.separator]
         room = self.max_length - new
         self.truncated.of += 1
         self.truncated.requests += len(tokens) > room

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crossbreed.core.budget.certificate import percents
+from crossbreed.core.contracts.task import Task
 from crossbreed.core.genome import digest, to_yaml
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.search.trained import TrainedRun
@@ -13,6 +14,7 @@ from crossbreed.storage import Repository
 from crossbreed.storage.rows import PointRow, RunDetail
 
 Record = dict[str, Any]
+EXAMPLE = "the "
 
 
 def record_of(repository: Repository, run: TrainedRun, point: str, model: LanguageModel) -> Record:
@@ -80,12 +82,12 @@ def _seed(run: RunDetail) -> Record:
     return {"seed": run.run.seed, "role": run.run.role, "score": _own_score(run)}
 
 
-def card(record: Record, model: LanguageModel, *, text: bool) -> str:
-    """The card in Markdown. ``text``: whether the task's tokens are bytes of text."""
-    return "\n".join(_lines(record, model, text)) + "\n"
+def card(record: Record, model: LanguageModel, task: Task) -> str:
+    """The card in Markdown. ``task``: that the run was trained on, which spells its tokens."""
+    return "\n".join(_lines(record, model, task)) + "\n"
 
 
-def _lines(record: Record, model: LanguageModel, text: bool) -> Iterator[str]:
+def _lines(record: Record, model: LanguageModel, spelling: Task) -> Iterator[str]:
     task, point = record["task"], record["point"]
     yield from (
         "---",
@@ -100,7 +102,7 @@ def _lines(record: Record, model: LanguageModel, text: bool) -> Iterator[str]:
         f"A hybrid sequence model of family `{record['family']}`, {record['parameters']:,} parameters, trained on task "
         f"`{task['name']}` for {record['checkpoint']['tokens']:,} tokens by crossbreed."
     )
-    yield from ("", "## Use", "", "```python", *_use(text, model.architecture.vocab), "```", "")
+    yield from ("", "## Use", "", "```python", *_use(spelling), "```", "")
     yield (
         "The model is its genome (`genome.yaml`, also in `config.json`) with float32 weights; in lower precision use autocast. "
         "Every text is read by itself: neither padding nor neighbours change it. It is for use, not for further training."
@@ -122,19 +124,22 @@ def _lines(record: Record, model: LanguageModel, text: bool) -> Iterator[str]:
     yield from ("", "## Genome", "", "```yaml", to_yaml(model.architecture).rstrip(), "```")
 
 
-def _use(text: bool, vocab: int) -> Iterator[str]:
+def _use(task: Task) -> Iterator[str]:
     yield "import torch"
     yield "from transformers import AutoModelForCausalLM"
     yield "import crossbreed.integrations.transformers  # pip install 'crossbreed[transformers]'"
     yield ""
     yield 'model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")'
-    if text:
-        yield 'prompt = torch.tensor([list("the ".encode())])  # a token is a byte of UTF-8'
+    if task.separator is None:
+        yield f"prompt = torch.tensor([[0, 1]])  # token ids of the task, from 0 to {task.vocab - 1}"
+        yield "print(model.generate(prompt, max_new_tokens=8, do_sample=False))"
+    elif task.prompt(EXAMPLE) == list(EXAMPLE.encode()):
+        yield f"prompt = torch.tensor([list({EXAMPLE!r}.encode())])  # a token is a byte of UTF-8"
         yield "out = model.generate(prompt, max_new_tokens=40, do_sample=False)"
         yield 'print(bytes(out[0].tolist()).decode(errors="replace"))'
     else:
-        yield f"prompt = torch.tensor([[0, 1]])  # token ids of the task, from 0 to {vocab - 1}"
-        yield "print(model.generate(prompt, max_new_tokens=8, do_sample=False))"
+        yield f"prompt = torch.tensor([{task.prompt(EXAMPLE)}])  # {EXAMPLE!r} in the tokens of the task"
+        yield f"print(model.generate(prompt, max_new_tokens=40, do_sample=False, eos_token_id={task.ending}))"
 
 
 def _certificates(found: Mapping[str, Record | None]) -> Iterator[str]:

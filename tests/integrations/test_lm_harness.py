@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +17,17 @@ import torch
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 import crossbreed.integrations.lm_harness as integration
+from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import ConfigError, MissingExtra, UnknownName
 from crossbreed.core.host import Host
-from crossbreed.core.lab.generate import Sampling
+from crossbreed.core.lab.generate import Sampling, complete
 from crossbreed.core.lab.likelihood import Request
 from crossbreed.core.lab.operating_points import OperatingPoint
 from crossbreed.core.search.trained import TrainedRun, load
 from crossbreed.integrations.lm_harness import HarnessModel, HarnessTasks, _generation
+from crossbreed.presets.amor import AmorSizes, amor
 from crossbreed.storage.repository import Repository
+from tests.support.passes import loud_model
 from tests.support.trained import LETTERS, SYMBOLS
 
 TASKS = Path(__file__).parent / "harness_tasks"
@@ -82,7 +85,9 @@ def test_continuations_are_judged_as_a_whole_pass_does_and_long_contexts_cut_fro
     found = model.loglikelihood(questions(*pairs))
     for (context, continuation), (nats, greedy) in zip(pairs, found, strict=True):
         tokens = [*(context.encode() or b"\n"), *continuation.encode()][-33:]
-        wanted, wanted_greedy = nats_of(trained, tokens, len(continuation))
+        # A space that ends the context is judged too, as the harness has it.
+        judged = len(continuation) + context.endswith(" ")
+        wanted, wanted_greedy = nats_of(trained, tokens, judged)
         assert nats == pytest.approx(wanted, abs=1e-4)
         assert greedy is wanted_greedy
     assert found[0][1]
@@ -152,7 +157,11 @@ def test_tasks_score_what_the_model_really_says_in_any_batch(trained: TrainedRun
     right = 0
     for doc in asked("sat_choices"):
         nats = [
-            nats_of(trained, [*(doc["question"].encode() or b"\n"), *choice.encode()][-33:], len(choice))[0]
+            nats_of(
+                trained,
+                [*(doc["question"].encode() or b"\n"), *choice.encode()][-33:],
+                len(choice) + doc["question"].endswith(" "),
+            )[0]
             for choice in doc["choices"]
         ]
         right += nats.index(max(nats)) == doc["answer"]
@@ -211,6 +220,49 @@ def test_symbols_have_no_text_to_be_asked_in(trained_once: Path) -> None:
         symbols = load(repository, SYMBOLS, Host.load(third_party=False))
     with pytest.raises(ConfigError, match="task Recall is made of symbols"):
         harness(symbols)
+
+
+class Marked(Task):
+    """Letters by their number, ``th`` as one token, and a mark before each document."""
+
+    vocab, separator, MERGED = 31, 30, 29
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(c) - 97 if c != "#" else self.MERGED for c in text.replace("th", "#")]
+
+    def prompt(self, text: str) -> list[int]:
+        return [self.separator, *self.encode(text)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(
+            "th" if t == self.MERGED else "|" if t == self.separator else chr(t + 97) for t in tokens
+        )
+
+
+@pytest.fixture(scope="module")
+def marked(registry) -> HarnessModel:
+    body = amor(AmorSizes(31, 16, 2, 20, head_size=8, state_size=6), "gdn", blocks=2)
+    model = loud_model(body.model_copy(update={"tie_embeddings": False}), registry)
+    return HarnessModel(model, Marked(None), max_length=20, batch=4)
+
+
+def test_a_text_is_tokenised_whole_and_begins_after_what_tells_documents_apart(marked: HarnessModel) -> None:
+    assert marked._pair("cat", "er") == ([30, 2, 0, 19], [4, 17])
+    assert marked._pair("cat", "thx") == ([30, 2, 0, 19], [29, 23])
+    assert marked._pair("cat  ", "er")[1] == [32 - 97, 32 - 97, 4, 17]
+    # The t that ends the context is one token with the h that follows it.
+    assert marked._pair("t", "h") == ([30, 19], [])
+    assert marked._pair("", "th") == ([30], [29])
+    assert marked.loglikelihood(questions(("t", "h"))) == [(0.0, True)]
+
+
+def test_an_answer_ends_with_its_document(marked: HarnessModel) -> None:
+    prompts = [[30, n] for n in range(26)]
+    whole = complete(marked.model, prompts, 12, batch=26)
+    (place,) = [n for n, said in enumerate(whole) if 30 in said[1:]][:1]
+    said = whole[place]
+    asked = questions((chr(97 + place), {"max_gen_toks": 12}))
+    assert marked.generate_until(asked) == [marked.task.decode(said[: said.index(30)])]
 
 
 def test_a_point_decides_for_the_model(trained: TrainedRun) -> None:

@@ -194,6 +194,15 @@ class Task:
         known = {word: token for token, word in reversed(list(enumerate(spelt)))}
         return [self._token(word, known) for word in text.split()]
 
+    def prompt(self, text: str) -> list[int]:
+        """Token ids of a text from its beginning: after the ``separator`` where that is what tells documents apart, and ends them."""
+        return self.encode(text)
+
+    @property
+    def ending(self) -> int | None:
+        """The token at which a document is over; None where texts have no end that a model would say."""
+        return self.separator if self.separator is not None and self.prompt("") else None
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Token ids as text: the words with spaces between, unless a task says more."""
         return " ".join(self.words(tokens))

@@ -117,9 +117,11 @@ def generate(
     row: int = 0,
     seed: int = 0,
     dtype: str = "float32",
+    ending: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Generated:
-    """Go on with ``prompt`` by ``new`` tokens (at least 1), each read through the model's own state before the next is chosen.
+    """Go on with ``prompt`` by ``new`` tokens (at least 1), each read through the model's own state before the next is chosen; by
+    fewer where one is ``ending``.
 
     Schedules that count from a text's end take it to have ``len(prompt) + new`` tokens. row, seed: what random routers draw
     by. Raises ConfigError for a point that does not fit, MissingCapability for routers that look at labels.
@@ -143,6 +145,8 @@ def generate(
             found.append(token)
             piece = [token]
             progress(done + 1)
+            if token == ending:
+                break
     return Generated(tuple(prompt), tuple(found), tuple(logs), tuple(_decided(model, pieces)))
 
 

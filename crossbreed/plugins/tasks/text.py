@@ -168,6 +168,10 @@ class Text(Task):
             ) from error
         return self._tokens.encode([text])[0].tolist() if text else []
 
+    def prompt(self, text: str) -> list[int]:
+        """A document's start and its tokens."""
+        return [self.separator, *self.encode(text)]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text, with a mark where a document starts; ids that the tokenizer lacks become U+FFFD."""
         said = []

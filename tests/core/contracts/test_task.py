@@ -30,6 +30,8 @@ class Dotted(Task):
 def test_symbols_are_written_as_they_are_spelt_or_by_number() -> None:
     task = Dotted(None)
     assert task.separator is None
+    assert task.ending is None
+    assert task.prompt("k3") == task.encode("k3")
     assert task.encode("k3 ·  k11\n#1 #5") == [3, 0, 11, 1, 5]
     assert task.decode([3, 0, 1]) == "k3 · ·"
     assert task.encode(" ") == []

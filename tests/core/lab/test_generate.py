@@ -104,6 +104,15 @@ def test_a_seed_draws_the_same_text_again_and_another_one_another(models) -> Non
     assert generate(model, PROMPT, 12, sampling=Sampling(3.0, 1, 7)).new == greedy
 
 
+def test_a_document_that_is_over_is_not_gone_on_with(models) -> None:
+    whole = generate(models["halted"], PROMPT, 8)
+    end = whole.new[3]
+    found = generate(models["halted"], PROMPT, 8, ending=end)
+    assert found.new == whole.new[: whole.new.index(end) + 1]
+    assert len(found.log_probabilities) == len(found.new) < 8
+    assert {len(site.choices) for site in found.sites} == {found.read}
+
+
 def test_values_out_of_range_are_sentences(models) -> None:
     with pytest.raises(ConfigError, match="temperature is -1"):
         Sampling(temperature=-1)

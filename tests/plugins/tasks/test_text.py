@@ -279,6 +279,8 @@ def test_any_text_goes_there_and_back(tokenizer: str | None) -> None:
     for text in (TEXTS[3], "日本語 🙂\n\n  x", ""):
         assert t.decode(t.encode(text)) == text
     assert t.decode([t.separator, *t.encode("fox"), t.separator, 599]) == "⟂fox⟂\ufffd"
+    assert t.prompt("fox") == [t.separator, *t.encode("fox")]
+    assert t.ending == t.separator
     with pytest.raises(ConfigError, match=r"cannot be written as UTF-8 .* at character 1"):
         t.encode("a\ud800")
 

@@ -229,6 +229,7 @@ def test_any_text_goes_into_bytes_and_back(tmp_path: Path) -> None:
         assert task.encode(said) == list(said.encode())
         assert task.decode(task.encode(said)) == said
     assert task.separator == ord("\n")
+    assert (task.prompt("a"), task.ending) == ([97], None)
     assert task.decode([0x61, 0xE6, 0x97]) == "a\N{REPLACEMENT CHARACTER}"
     with pytest.raises(ConfigError, match=r"cannot be written as UTF-8 \('\\udc80' at character 1\)"):
         task.encode("a\udc80")
