@@ -138,7 +138,7 @@ along the text (every position up to 256 tokens, else bins; positions restart wi
 from crossbreed import Study
 
 with Study.open("crossbreed.db") as study:
-    study.losses()            # by class of positions
+    study.losses()  # by class of positions
     study.losses("position")  # along the text, at every length that was judged
 ```
 
