@@ -177,9 +177,10 @@ def _whether_learned(item: dict[str, Any]) -> str:
     if found is None:
         return "No settings are recorded with which a small model was seen to learn it."
     settings = ", ".join(f"{name}={value}" for name, value in found["settings"].items()) or "its defaults"
+    seeds = "with one seed" if found["seeds"] == 1 else f"with each of {found['seeds']} seeds"
     return (
         f"Seen to be learned with {settings}: {found['model']} ({found['parameters']:,} parameters) scored at least "
-        f"{found['score']:.3f} in {found['seeds']} seeds after {found['tokens']:,} tokens."
+        f"{found['score']:.3f} {seeds} after {found['tokens']:,} tokens."
     )
 
 

@@ -42,8 +42,12 @@ def _seen(proven: Proven | None) -> str:
     settings = ", ".join(f"`{key}: {_yaml(value)}`" for key, value in proven.settings.items()) or "defaults"
     return (
         f"{settings}: {proven.score:.3f} after {proven.tokens / 1e6:.2g} million tokens by {proven.model} "
-        f"({proven.parameters / 1e3:.0f} thousand parameters), the worst of {proven.seeds} seeds"
+        f"({proven.parameters / 1e3:.0f} thousand parameters), {_seeds(proven.seeds)}"
     )
+
+
+def _seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"the worst of {count} seeds"
 
 
 def _yaml(value: Any) -> str:
@@ -93,6 +97,9 @@ says that a budget or the tuning is wrong.
     "State and depth": """\
 Every step's state is due, or with `scored: last` the last one only. `pointers` with `held_out: [2, 3]` trains on the other numbers of
 hops and is judged on those alone: held-out composition. Its classes tell numbers of hops apart.
+
+`registers` was tried once, with 2 registers modulo 3 in rows of 24 tokens: 3 layers of attention stayed at 0.78 after 4 million
+tokens. `permutations` was seen with 3 points, not yet with the 5 that make it hard.
 """,
     "Text": """\
 `bytes` cuts one text, or a folder of them, into regions and keeps the end of each for evaluation; every byte is a token.

@@ -165,6 +165,6 @@ def test_what_a_small_model_was_seen_to_learn_is_said_and_what_not_too(cli: Cli,
     )
     show = ("tasks", "show", "mine", "--plugin", str(plugin))
     assert cli(*show, "--json").json("task")["proven"]["score"] == 0.98765
-    said = "length=9: 2 layers of attention (1,234 parameters) scored at least 0.988 in 3 seeds after 5,000 tokens."
+    said = "length=9: 2 layers of attention (1,234 parameters) scored at least 0.988 with each of 3 seeds after 5,000 tokens."
     assert f"Seen to be learned with {said}" in " ".join(cli(*show).out.split())
     assert "No settings are recorded with which a small model was seen" in cli("tasks", "show", "bytes").out

@@ -8,6 +8,7 @@ from crossbreed.core.contracts.hookspecs import hookimpl
 from crossbreed.core.contracts.space import Choices, Floats, Range
 from crossbreed.core.contracts.task import TaskDescriptor
 from crossbreed.plugins.tasks.configs import BytesConfig, RecallConfig, TextConfig
+from crossbreed.plugins.tasks.proven import PROVEN
 from crossbreed.plugins.tasks.recall_configs import FillerRecallConfig, FuzzyRecallConfig, NoisyRecallConfig
 from crossbreed.plugins.tasks.synthetic_configs import (
     ArithmeticConfig,
@@ -100,7 +101,12 @@ RANGES: dict[str, dict[str, Range]] = {
 def register_tasks() -> list[TaskDescriptor]:
     made = [
         TaskDescriptor(
-            name, f"crossbreed.plugins.tasks.{factory}", config, summary, ranges=RANGES.get(name, {})
+            name,
+            f"crossbreed.plugins.tasks.{factory}",
+            config,
+            summary,
+            ranges=RANGES.get(name, {}),
+            proven=PROVEN.get(name),
         )
         for name, factory, config, summary in SYNTHETIC
     ]
@@ -110,6 +116,7 @@ def register_tasks() -> list[TaskDescriptor]:
             factory="crossbreed.plugins.tasks.recall:Recall",
             config=RecallConfig,
             summary="multi-query associative recall: look up the value that followed a key",
+            proven=PROVEN.get("recall"),
         ),
         TaskDescriptor(
             name="bytes",
