@@ -9,6 +9,7 @@ import typer
 from crossbreed import __version__
 from crossbreed.cli.archives import export_study, import_study
 from crossbreed.cli.check import check
+from crossbreed.cli.claims import claims
 from crossbreed.cli.compare import compare
 from crossbreed.cli.comparisons import compare_stored, gene_effects
 from crossbreed.cli.cost import cost
@@ -114,6 +115,13 @@ app.command(
         "crossbreed compare 3f9a2c 81be04 --budget study.yaml --match",
     )
 )(compare)
+app.command(
+    epilog=examples(
+        "crossbreed claims amor",
+        "crossbreed claims oryx --seeds 5 --record oryx.json",
+        "crossbreed claims dreamer --scale gpu --show --json",
+    )
+)(claims)
 app.command(epilog=examples("crossbreed front", "crossbreed front quickstart --all --db demo/crossbreed.db"))(
     front
 )

@@ -1,0 +1,335 @@
+"""AMOR's claims (arXiv 2602.13215), as section 9 of its fact sheet lists them, and the runs that would show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from crossbreed.claims.claim import (
+    Arm,
+    Claim,
+    Exact,
+    Experiment,
+    Paper,
+    Scale,
+    Speed,
+    Test,
+    difference,
+    minus,
+    of,
+)
+from crossbreed.claims.papers import ledgers
+from crossbreed.core.genome import Architecture, Block, OutputScale, Router, Stage
+from crossbreed.presets.amor import stack
+from crossbreed.presets.parts import attention, gated_deltanet, layer, swiglu
+
+BUDGET = {"match": {"parameters": 0.01}, "cap": {"training_flops_per_token": 0.06}}
+"""Of the first arm. Probes and attention add FLOPs that the width of SwiGLU, which meets the parameters, cannot take back."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One scale. ``key_size``: of the backbone's one head, which bounds what its state can hold."""
+
+    d_model: int
+    layers: int
+    blocks: int
+    key_size: int
+    head_size: int
+    hidden: int
+    pairs: int
+    tokens: int
+    batch: int
+    lrs: tuple[float, ...]
+
+
+SIZES: dict[Scale, Size] = {
+    "cpu": Size(64, 2, 2, 8, 16, 96, 12, 600_000, 32, (3e-3, 1e-2)),
+    "gpu": Size(128, 4, 3, 16, 32, 256, 32, 20_000_000, 64, (1e-3, 3e-3, 1e-2)),
+}
+
+
+def gate(kappa: float = 0.2, **params: object) -> Router:
+    """The entropy gate, its running statistics fit for runs of hundreds of steps (section 10, point 4)."""
+    return Router(name="entropy_gate", params={"kappa": kappa, **params})
+
+
+RANDOM = Router(name="segment_random", params={"segment": 1, "probability": 0.4})
+SEGMENTS = Router(name="segment_random", params={"segment": 8, "probability": 0.4})
+LEARNED = Router(name="learned", params={"target_rate": 0.4, "loss_weight": 0.1})
+
+
+def backbone(s: Size) -> Stage:
+    mixer = gated_deltanet(s.d_model, s.head_size)
+    small = mixer.model_copy(
+        update={"params": {**mixer.params, "heads": 1, "key_size": s.key_size, "value_size": 2 * s.key_size}}
+    )
+    return stack(layer(small, swiglu(s.hidden)), s.layers)
+
+
+def model(s: Size, router: Router | None, blocks: int | None = None) -> Architecture:
+    """The backbone, then attention blocks behind ``router``, or always on for None; vocabulary is the task's."""
+    mixer = attention(s.d_model, s.head_size)
+    count = s.blocks if blocks is None else blocks
+    gated = tuple(
+        Block(
+            sublayers=(mixer,),
+            norm="none" if i == 0 else "pre",
+            output_scale=OutputScale(),
+            output_init="zero",
+            gate=router,
+        )
+        for i in range(count)
+    )
+    stages = (backbone(s), Stage(blocks=gated, entry_norm=True)) if count else (backbone(s),)
+    return Architecture(vocab=2, d_model=s.d_model, stages=stages)
+
+
+def recall(s: Size, pairs: int) -> dict[str, Any]:
+    """T1: pairs to remember; with the backbone's state about ``key_size`` of them are easy."""
+    keys = 2 * pairs
+    return {
+        "name": "recall",
+        "params": {
+            "vocab": 4 + 2 * keys,
+            "pairs": pairs,
+            "length": 4 * pairs,
+            "queries": pairs,
+            "eval_items": 256,
+        },
+    }
+
+
+def experiments(scale: Scale) -> tuple[Experiment, ...]:
+    s = SIZES[scale]
+    recipe = {"tokens": s.tokens, "batch": s.batch}
+    entropy, rare = model(s, gate()), model(s, gate(0.77))
+
+    def made(name: str, pairs: int, *arms: Arm) -> Experiment:
+        return Experiment(name, recall(s, pairs), arms, BUDGET, recipe, s.lrs)
+
+    return (
+        made(
+            "recall",
+            s.pairs,
+            Arm("amor", entropy, points=("length:2",)),
+            Arm("backbone", model(s, None, 0)),
+            Arm("always", model(s, None), points=("length:2",)),
+            Arm("random", model(s, RANDOM), rate_of="amor", like="amor"),
+            Arm("segments", model(s, SEGMENTS), rate_of="amor", like="amor"),
+            Arm("oracle", model(s, Router(name="oracle")), like="amor"),
+            Arm("late", model(s, gate(train=1)), like="amor"),
+        ),
+        made("few", s.pairs // 4, Arm("amor", entropy), Arm("backbone", model(s, None, 0))),
+        made(
+            "rare",
+            s.pairs,
+            Arm("amor", rare),
+            Arm("random", model(s, RANDOM), rate_of="amor", like="amor"),
+        ),
+    )
+
+
+SCORE = "score"
+ACCURACY = "accuracy"
+
+CLAIMS = (
+    Claim(
+        "C7",
+        "The attention blocks are cheap in parameters: below 5 % of the model.",
+        "3.9 %, 2.9 % and 3.3 % at 180M, 440M and 1.5B",
+        (
+            Exact("counted blocks over K(4D^2 + D) + K D, less 1", ledgers.amor_formula, "equal", 0.0),
+            Exact("released models' parameters against the published", ledgers.amor_counts, "equal", 0.0),
+            Exact(
+                "5 % less the share at 180M", lambda p: 0.05 - ledgers.amor_share(p, "180m"), "more", 0.005
+            ),
+        ),
+        learned=False,
+    ),
+    Claim(
+        "C6",
+        "Past a context length gated attention decodes cheaper than attention that is always on.",
+        "about 256K tokens at 440M, measured; V / (2 (1 - p)) - D in FLOPs",
+        (
+            Exact(
+                "crossover in FLOPs at p = 0.40 over the formula, less 1",
+                lambda p: ledgers.amor_crossover_off(p, 0.4),
+                "equal",
+                0.01,
+            ),
+            Exact(
+                "crossover in FLOPs at p = 0.22 over the formula, less 1",
+                lambda p: ledgers.amor_crossover_off(p, 0.22),
+                "equal",
+                0.01,
+            ),
+            Exact(
+                "crossover with the distilled router, tokens",
+                lambda p: float(ledgers.amor_crossover(p, 0.4, distilled=True) or 1e9),
+                "equal",
+                1000,
+                unit="tokens",
+            ),
+        ),
+        learned=False,
+    ),
+    Claim(
+        "C6t",
+        "The same in seconds of a decoded token.",
+        "about 256K tokens at 440M; rival, GPU and kernels not stated",
+        (
+            Speed(
+                "always on over gated at p = 0.40 and 106K tokens, less 1",
+                "amor-440m/always",
+                "amor-440m/gated",
+                "more",
+                0.02,
+            ),
+        ),
+        learned=False,
+    ),
+    Claim(
+        "C1",
+        "Gated attention recovers the recall that a recurrent backbone lacks.",
+        "recurrent weak, AMOR far above it and competitive with fixed hybrids; no table was found",
+        (
+            Test(
+                "AMOR over the backbone",
+                difference("recall", "amor", "backbone", SCORE),
+                "more",
+                0.05,
+                unit=ACCURACY,
+            ),
+            Test(
+                "AMOR against attention always on",
+                difference("recall", "amor", "always", SCORE),
+                "at_least",
+                0.05,
+                unit=ACCURACY,
+            ),
+            Test(
+                "the gain over the backbone at many pairs less that at a quarter of them",
+                minus(
+                    difference("recall", "amor", "backbone", SCORE),
+                    difference("few", "amor", "backbone", SCORE),
+                ),
+                "more",
+                0.05,
+                unit=ACCURACY,
+            ),
+        ),
+    ),
+    Claim(
+        "C2",
+        "The model's own entropy routes better than chance at an equal rate.",
+        "no ablation was found; v1's toy fires at 22 % with all recall positions among them",
+        (
+            Test(
+                "over a gate drawn for each token",
+                difference("recall", "amor", "random", SCORE),
+                "more",
+                0.02,
+                unit=ACCURACY,
+            ),
+            Test(
+                "over a gate drawn for each segment",
+                difference("recall", "amor", "segments", SCORE),
+                "more",
+                0.02,
+                unit=ACCURACY,
+            ),
+            Test(
+                "against an oracle",
+                difference("recall", "amor", "oracle", SCORE),
+                "at_least",
+                0.05,
+                unit=ACCURACY,
+            ),
+            Test(
+                "the gap to drawn gates at kappa 0.77 less that at 0.2",
+                minus(
+                    difference("rare", "amor", "random", SCORE), difference("recall", "amor", "random", SCORE)
+                ),
+                "more",
+                0.02,
+                unit=ACCURACY,
+            ),
+        ),
+    ),
+    Claim(
+        "C9",
+        "Gates must be there in training: gating a model that always attended loses more.",
+        "no number was found",
+        (
+            Test(
+                "gate in training and use over gate in use alone",
+                difference("recall", "amor", "late", SCORE),
+                "more",
+                0.02,
+                unit=ACCURACY,
+            ),
+        ),
+    ),
+    Claim(
+        "C4",
+        "Later blocks see fewer hard tokens.",
+        "no number was found",
+        (
+            Test(
+                "mean entropy at the first gate less that at the last",
+                of("recall", "amor", "entropy_drop"),
+                "more",
+                0.01,
+                unit="of ln V",
+            ),
+        ),
+    ),
+    Claim(
+        "C3",
+        "The share of tokens that attend is set by kappa and the shape of the entropies.",
+        "about 40 % (v3) at kappa 0.2; about 22 % (v2), which a normal shape gives at 0.77",
+        (
+            Test(
+                "rate at kappa 0.2 less 0.42", of("recall", "amor", "rate"), "equal", 0.05, 0.42, "of tokens"
+            ),
+            Test(
+                "rate at kappa 0.77 less 0.22", of("rare", "amor", "rate"), "equal", 0.05, 0.22, "of tokens"
+            ),
+            Test(
+                "a half less the rate",
+                ((-1.0, of("recall", "amor", "rate")[0][1]),),
+                "more",
+                0.02,
+                -0.5,
+                "of tokens",
+            ),
+        ),
+    ),
+    Claim(
+        "C5",
+        "Skipping attention helps past the training length.",
+        "AMOR steady on LongBench where fixed hybrids and the Transformer drop; no table was found",
+        (
+            Test(
+                "loss at twice the length less at its own: always on minus AMOR",
+                minus(
+                    minus(of("recall", "always", "loss_nats@length:2"), of("recall", "always", "loss_nats")),
+                    minus(of("recall", "amor", "loss_nats@length:2"), of("recall", "amor", "loss_nats")),
+                ),
+                "more",
+                0.05,
+                unit="nats",
+            ),
+        ),
+    ),
+)
+
+AMOR = Paper(
+    "amor",
+    "AMOR: adaptive entropy gate for hybrid models",
+    "arXiv 2602.13215",
+    CLAIMS,
+    {"cpu": experiments("cpu"), "gpu": experiments("gpu")},
+    __file__,
+)
