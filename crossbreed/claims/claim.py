@@ -80,6 +80,18 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """A time to be taken on a GPU: of a token decoded after ``tokens``, or of a pass over so many (``metric``), with random
+    weights at an operating point."""
+
+    name: str
+    architecture: Architecture
+    tokens: int
+    point: str
+    metric: Literal["decode_tokens_per_s", "prefill_tokens_per_s"]
+
+
+@dataclass(frozen=True)
 class Exact:
     """What follows from structure or the ledger alone: ``value`` computes it, without training, and no seed moves it."""
 
@@ -148,7 +160,7 @@ class Claim:
 class Paper:
     """Claims of one paper, or of the cross of all, most decidable first, and their experiments at each scale.
 
-    file: the Python file that declares them.
+    file: the Python file that declares them. timings: taken at scale gpu, for parts about speed.
     """
 
     name: str
@@ -157,6 +169,7 @@ class Paper:
     claims: tuple[Claim, ...]
     experiments: Mapping[Scale, tuple[Experiment, ...]]
     file: str
+    timings: tuple[Timing, ...] = ()
 
     def experiment(self, scale: Scale, name: str) -> Experiment | None:
         """None where a scale leaves an experiment out."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossbreed.claims.claim import Claim, Exact, Measure, Paper, Part, Speed, Test
-from crossbreed.claims.judge import Judged, Verdict, exactly, judge, together
+from crossbreed.claims.judge import Judged, Verdict, decide, exactly, judge, together
 from crossbreed.claims.measures import measured
 from crossbreed.claims.plan import chosen_lr, setting_of
 from crossbreed.claims.record import REPORT, TUNE, Record
 from crossbreed.core.contracts.parts import Parts
+from crossbreed.core.search.statistics import Interval
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,22 @@ def _by_seed(paper: Paper, measure: Measure, record: Record) -> dict[int, float]
 
 
 def _speed(part: Speed, record: Record) -> Found:
-    over, under = record.timings.get(part.over), record.timings.get(part.under)
-    if over is None or under is None:
+    times = [record.timings.get(name) for name in (part.over, part.under)]
+    if any(t is None for t in times):
         return Found(part, Judged("undecided", 0), "no GPU record of these times")
-    ratio = over["median"] / under["median"] - part.target
-    return Found(part, exactly(ratio, part.direction, part.margin))
+    over, under = (t for t in times if t is not None)
+    failed = over.get("failed") or under.get("failed")
+    if failed:
+        return Found(part, Judged("undecided", 0), f"not timed: {failed}")
+    if over["device"] != under["device"]:
+        return Found(part, Judged("undecided", 0), "its two times are of different devices")
+    # Quartiles that overlap tell nothing apart.
+    low, high = over["q1"] / under["q3"] - part.target, over["q3"] / under["q1"] - part.target
+    effect = over["median"] / under["median"] - part.target
+    interval = Interval(effect, low, high)
+    judged = Judged(decide(interval, part.direction, part.margin), 0, effect, interval)
+    means = {name: t["median"] for name, t in ((part.over, over), (part.under, under))}
+    return Found(part, judged, means=means)
 
 
 def tuned(paper: Paper, record: Record) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def effect(judged: Judged, unit: str = "") -> str:
     if judged.effect is None:
         return "-"
     said = number(judged.effect)
-    if judged.interval is not None and judged.seeds:
+    if judged.interval is not None and judged.interval.low < judged.interval.high:
         said += f" [{number(judged.interval.low)}, {number(judged.interval.high)}]"
     return f"{said} {unit}".strip()
 
@@ -36,7 +36,7 @@ def grounds(found: Found) -> str:
     if isinstance(found.part, Exact):
         return "exact"
     if isinstance(found.part, Speed):
-        return found.why or "measured"
+        return found.why or "quartiles of times"
     return found.why or f"{found.judged.seeds} seeds"
 
 

@@ -14,6 +14,7 @@ from crossbreed.claims.claim import (
     Scale,
     Speed,
     Test,
+    Timing,
     difference,
     minus,
     of,
@@ -23,6 +24,8 @@ from crossbreed.core.genome import Architecture, Block, OutputScale, Router, Sta
 from crossbreed.presets.amor import stack
 from crossbreed.presets.parts import attention, gated_deltanet, layer, swiglu
 
+FAR = 106_000
+"""Tokens at which gates that fire at 0.4 draw level in FLOPs, by the formula."""
 BUDGET = {"match": {"parameters": 0.01}, "cap": {"training_flops_per_token": 0.06}}
 """Of the first arm. Probes and attention add FLOPs that the width of SwiGLU, which meets the parameters, cannot take back."""
 
@@ -332,4 +335,8 @@ AMOR = Paper(
     CLAIMS,
     {"cpu": experiments("cpu"), "gpu": experiments("gpu")},
     __file__,
+    (
+        Timing("amor-440m/always", ledgers.named("always-gdn-440m"), FAR, "own", "decode_tokens_per_s"),
+        Timing("amor-440m/gated", ledgers.named("amor-gdn-440m"), FAR, "forced:0.4", "decode_tokens_per_s"),
+    ),
 )

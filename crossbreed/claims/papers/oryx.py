@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from crossbreed.claims.claim import Arm, Claim, Exact, Experiment, Paper, Scale, Speed, Test, minus, of
+from crossbreed.claims.claim import (
+    Arm,
+    Claim,
+    Exact,
+    Experiment,
+    Paper,
+    Scale,
+    Speed,
+    Test,
+    Timing,
+    minus,
+    of,
+)
 from crossbreed.claims.papers import ledgers
 from crossbreed.core.genome import Architecture, Router, Sublayer
 from crossbreed.presets.amor import stack
@@ -332,4 +344,16 @@ ORYX = Paper(
     CLAIMS,
     {"cpu": experiments("cpu"), "gpu": experiments("gpu")},
     __file__,
+    (
+        Timing(
+            "oryx-1.4b/attention", ledgers.named("oryx-tm-1.4b"), 2048, "forced:1", "prefill_tokens_per_s"
+        ),
+        Timing(
+            "oryx-1.4b/mixed",
+            ledgers.named("oryx-tm-1.4b"),
+            2048,
+            "schedule:0=mamba2,75%=attention",
+            "prefill_tokens_per_s",
+        ),
+    ),
 )
