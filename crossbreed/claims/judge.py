@@ -12,7 +12,8 @@ from crossbreed.core.search.statistics import Interval, paired, t_quantile
 Direction = Literal["more", "at_least", "equal"]
 """``more``: above 0. ``at_least``: not below 0 by the margin. ``equal``: within the margin of 0."""
 Verdict = Literal["supported", "contradicted", "equal", "undecided"]
-MOST_SEEDS = 10_000
+MOST_SEEDS = 1000
+"""Beyond so many nobody is told how many it would take."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 ========================  =====================================================================================
 ``score``                 what its task judges by; or any metric of the task, such as ``loss_nats``
+``loss:A+B``              mean loss in nats of the labelled tokens of classes A and B; ``right:A+B``: share of them that is right
 ``rate``                  mean share over routed sites and depths of the tokens that took more than the cheapest choice
 ``decode_flops``          realised algorithmic FLOPs of the next token (``prefill_flops``: of a token of the pass)
 ``recall:A+B``            share of the tokens of classes A and B at which gates fired
@@ -13,19 +14,21 @@
 ``switch:A>B``            mean loss after a switch from mode A to B at half the text, less that of mode B from the start
 ========================  =====================================================================================
 
-Each of the first three may end in ``@POINT``: at another operating point than the model's own decisions.
+Each of those up to the FLOPs may end in ``@POINT``: at another operating point than the model's own decisions.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from crossbreed.core.errors import ConfigError
 
 OWN = "own"
+BY_CLASS = {"right": 1, "loss": 2}
+"""Quantities of token classes, and their place beside the number of labelled tokens."""
 AT_POINTS = {"decode_flops": "decode_flops_per_token", "prefill_flops": "prefill_flops_per_token"}
 
 
@@ -37,13 +40,14 @@ def measured(run: Mapping[str, Any], quantity: str) -> float | None:
     name, _, point = quantity.partition("@")
     name, _, argument = name.partition(":")
     if name in SEEN:
-        found: float | None = SEEN[name](run, argument)
-        return found
+        return SEEN[name](run, argument)
     judged = run["points"].get(point or OWN)
     if judged is None:
         raise ConfigError(
             f"quantity {quantity!r} names operating point {point!r}; run {run['arm']!r} has {sorted(run['points'])}."
         )
+    if name in BY_CLASS and argument:
+        return _of_classes(judged["classes"], argument, BY_CLASS[name])
     if name == "score":
         return float(judged["score"])
     if name == "rate":
@@ -54,6 +58,16 @@ def measured(run: Mapping[str, Any], quantity: str) -> float | None:
         known = ["score", "rate", *AT_POINTS, *SEEN, *judged["metrics"]]
         raise ConfigError(f"unknown quantity {quantity!r}; known: {', '.join(sorted(known))}.")
     return float(judged["metrics"][name])
+
+
+def _of_classes(classes: Mapping[str, list[float]], asked: str, fact: int) -> float | None:
+    """Mean of a fact over the labelled tokens of some classes; None where there is none. Raises ConfigError for an unknown one."""
+    names = asked.split("+")
+    for name in names:
+        if name not in classes:
+            raise ConfigError(f"unknown token class {name!r}; this task has {', '.join(classes)}.")
+    labelled = sum(classes[name][0] for name in names)
+    return sum(classes[name][fact] for name in names) / labelled if labelled else None
 
 
 def rate(rates: Mapping[str, list[float]]) -> float | None:
@@ -77,10 +91,12 @@ def compact(kinds: Mapping[str, Any]) -> dict[str, Any]:
             for site in kinds["decisions"]["sites"]
         }
     if "experts" in kinds:
-        # Experts of the channel have no part; those of projections are named.
+        # Those of the channel; projections have fewer.
+        most = max(pool["experts"] for pool in kinds["experts"]["pools"])
+        pools = [pool for pool in kinds["experts"]["pools"] if pool["experts"] == most]
         found["experts"] = {
-            "diversity": [d["median"] for d in kinds["experts"]["diversity"] if not d["part"]],
-            "reuse": [p["share_used_at_04"] for p in kinds["experts"]["pools"] if not p["part"]],
+            "diversity": [d for pool in pools for d in pool["diversity"] if d is not None],
+            "reuse": [pool["share_used_at_04"] for pool in pools],
         }
     if "switches" in kinds:
         found["switches"] = {
@@ -141,17 +157,17 @@ def _log2_tokens_to(run: Mapping[str, Any], level: str) -> float:
     return math.log2(next((tokens for tokens, score in curve if score >= float(level)), curve[-1][0]))
 
 
-def _mean_seen(run: Mapping[str, Any], kind: str, name: str) -> float | None:
-    values = run["seen"].get(kind, {}).get(name)
-    return statistics.fmean(values) if values else None
+def _experts(run: Mapping[str, Any], name: str, mean: Callable[[list[float]], float]) -> float | None:
+    values = run["seen"].get("experts", {}).get(name)
+    return mean(values) if values else None
 
 
-SEEN = {
+SEEN: dict[str, Callable[[Mapping[str, Any], str], float | None]] = {
     "recall": _recall,
     "precision": _precision,
     "entropy_drop": _entropy_drop,
     "log2_tokens_to": _log2_tokens_to,
-    "experts.diversity": lambda run, _: _mean_seen(run, "experts", "diversity"),
-    "experts.reuse": lambda run, _: _mean_seen(run, "experts", "reuse"),
+    "experts.diversity": lambda run, _: _experts(run, "diversity", statistics.median),
+    "experts.reuse": lambda run, _: _experts(run, "reuse", statistics.fmean),
     "switch": lambda run, pair: run["seen"].get("switches", {}).get(pair),
 }

@@ -102,6 +102,10 @@ def _judged(trainer: Trainer, name: str, order: Order) -> dict[str, Any]:
         "metrics": found.metrics,
         "rates": {site: [round(share, 6) for share in shares] for site, shares in found.rates.items()},
         "ledger": {quantity: getattr(ledger, quantity) for quantity in LEDGER},
+        "classes": {
+            c["class"]: [c["labelled"], c["right"], round(c["loss_nats"], 3)]
+            for c in found.breakdown["classes"]
+        },
         "residuals": {r.quantity: round(r.residual, 6) for r in certificate.quantities},
     }
 

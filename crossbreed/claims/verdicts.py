@@ -19,13 +19,15 @@ from crossbreed.core.search.statistics import Interval
 class Found:
     """One part with its verdict. ``why``: what it lacks, where it is undecided for want of runs or a record.
 
-    means: arm -> mean of its own number over its seeds, of parts that need runs.
+    means: arm -> mean of its own number over its seeds, of parts that need runs. asked: whether this scale asks it at all; a part
+    that it leaves out has no say in the claim's verdict.
     """
 
     part: Part
     judged: Judged
     why: str = ""
     means: Mapping[str, float] | None = None
+    asked: bool = True
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Answer:
     @property
     def needs(self) -> int | None:
         """Seeds that would decide every undecided part, about; None where one cannot be told."""
-        undecided = [f.judged.needs for f in self.parts if f.judged.verdict == "undecided"]
+        undecided = [f.judged.needs for f in self.parts if f.asked and f.judged.verdict == "undecided"]
         return None if any(n is None for n in undecided) else max((n for n in undecided if n), default=None)
 
 
@@ -68,9 +70,9 @@ def answer(paper: Paper, claim: Claim, record: Record, parts: Parts) -> Answer:
     declared = record.declared.get(claim.id)
     return Answer(
         claim,
-        together([f.judged.verdict for f in found]),
+        together([f.judged.verdict for f in found if f.asked]),
         found,
-        min((f.judged.seeds for f in found if isinstance(f.part, Test)), default=0),
+        min((f.judged.seeds for f in found if f.asked and isinstance(f.part, Test)), default=0),
         sum(r["tokens"] for r in runs),
         sum(r["seconds"] for r in runs),
         sum(r["state"] != "done" for r in runs if r["role"] == REPORT),
@@ -86,8 +88,9 @@ def _part(paper: Paper, part: Part, record: Record, parts: Parts) -> Found:
     by_seed = [(c, _by_seed(paper, m, record)) for c, m in part.terms]
     lacking = [m for (_, m), (_, seeds) in zip(part.terms, by_seed, strict=True) if seeds is None]
     if lacking:
-        name = lacking[0].experiment
-        return Found(part, Judged("undecided", 0), f"experiment {name} is not run at scale {record.scale}")
+        name = f"{lacking[0].experiment}/{lacking[0].arm}"
+        why = f"{name} is left out at scale {record.scale}"
+        return Found(part, Judged("undecided", 0), why, asked=False)
     shared = set.intersection(*(set(seeds or {}) for _, seeds in by_seed))
     values = [sum(c * (seeds or {})[s] for c, seeds in by_seed) - part.target for s in sorted(shared)]
     means = {
@@ -101,9 +104,9 @@ def _part(paper: Paper, part: Part, record: Record, parts: Parts) -> Found:
 
 
 def _by_seed(paper: Paper, measure: Measure, record: Record) -> dict[int, float] | None:
-    """Seed -> number, of the chosen learning rate's report runs; None where the scale has no such experiment."""
+    """Seed -> number, of the chosen learning rate's report runs; None where the scale has no such experiment or arm."""
     experiment = paper.experiment(record.scale, measure.experiment)
-    if experiment is None:
+    if experiment is None or all(arm.name != measure.arm for arm in experiment.arms):
         return None
     setting = setting_of(experiment)
     lr = chosen_lr(record, experiment, measure.arm, setting)

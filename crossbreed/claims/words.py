@@ -44,10 +44,12 @@ def lacking(answer: Answer) -> str:
     """What an undecided claim needs, in words; empty for one that is decided."""
     if answer.verdict != "undecided":
         return ""
-    whys = list(dict.fromkeys(f.why for f in answer.parts if f.why))
+    if not any(f.asked for f in answer.parts):
+        return answer.parts[0].why
+    whys = list(dict.fromkeys(f.why for f in answer.parts if f.why and f.asked))
     if whys:
         return "; ".join(whys)
-    open_parts = [f.judged for f in answer.parts if f.judged.verdict == "undecided"]
+    open_parts = [f.judged for f in answer.parts if f.asked and f.judged.verdict == "undecided"]
     if any(j.seeds < 3 for j in open_parts):
         return "an interval needs 3 seeds"
     if answer.needs is None:
@@ -58,3 +60,8 @@ def lacking(answer: Answer) -> str:
 def late(answer: Answer) -> str:
     """A warning where a claim was declared after runs that it is judged by."""
     return f"declared after {answer.late} of its runs" if answer.late else ""
+
+
+def verdict(found: Found) -> str:
+    """A part's verdict; a dash where its scale does not ask."""
+    return found.judged.verdict if found.asked else "-"

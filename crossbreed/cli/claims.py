@@ -149,7 +149,7 @@ def claims_data(end: str, record: Record, answers: list[Answer]) -> dict[str, An
                         "direction": f.part.direction,
                         "margin": f.part.margin,
                         "unit": f.part.unit,
-                        "verdict": f.judged.verdict,
+                        "verdict": f.judged.verdict if f.asked else None,
                         "seeds": f.judged.seeds,
                         "effect": f.judged.effect,
                         "interval": None if f.judged.interval is None else list(f.judged.interval[1:]),

@@ -9,7 +9,7 @@ from crossbreed.claims.claim import Paper, Scale
 from crossbreed.claims.papers import PAPERS
 from crossbreed.claims.record import Record
 from crossbreed.claims.verdicts import Answer, answers, tuned
-from crossbreed.claims.words import effect, expected, grounds, lacking, late
+from crossbreed.claims.words import effect, expected, grounds, lacking, late, verdict
 from crossbreed.core.host import Host, Registry
 
 PAGE = "claims.md"
@@ -51,7 +51,7 @@ def section(paper: Paper, record: Record, registry: Registry) -> list[str]:
     lines += [row(a) for a in found]
     lines += ["", "| | part | expected | found | by | verdict |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {a.claim.id} | {f.part.says} | {expected(f.part)} | {effect(f.judged, f.part.unit)} | {grounds(f)} | {f.judged.verdict} |"
+        f"| {a.claim.id} | {f.part.says} | {expected(f.part)} | {effect(f.judged, f.part.unit)} | {grounds(f)} | {verdict(f)} |"
         for a in found
         for f in a.parts
     ]
@@ -132,7 +132,7 @@ same data in the same order, and what is judged is their difference. Directions 
 | equal | a difference was claimed, and the whole interval lies within the margin |
 | undecided | anything else; what would decide it is said |
 
-A claim is supported when all of its parts are, contradicted by one. A claim that is still undecided after its seeds is looked
+A claim is supported when all of its parts are, contradicted by one; parts that a scale leaves out have no say. A claim that is still undecided after its seeds is looked
 at a second time with as many as its spread asks for, within a limit; so two looks at most are taken at each. Intervals are not
 corrected for the number of claims. What follows from structure and ledger alone is marked exact: it is arithmetic, and was known
 when it was declared. These are miniatures: a verdict here is about small models on made-up tasks under the stated budget, and

@@ -10,7 +10,7 @@ from crossbreed.claims.papers import PAPERS
 from crossbreed.claims.papers.cross import PUBLISHED
 from crossbreed.claims.record import Record
 from crossbreed.claims.verdicts import Answer, answers
-from crossbreed.claims.words import effect, expected, grounds, lacking
+from crossbreed.claims.words import effect, expected, grounds, lacking, verdict
 from crossbreed.core.host import Host, Registry
 
 PAGE = "cross.md"
@@ -75,7 +75,7 @@ def section(record: Record, registry: Registry) -> Iterator[str]:
         for f in a.parts:
             yield (
                 f"| {a.claim.id} | {a.claim.sentence} **{a.verdict}** | {f.part.says} | {expected(f.part)} | "
-                f"{effect(f.judged, f.part.unit)} | {grounds(f)} | {f.judged.verdict} |"
+                f"{effect(f.judged, f.part.unit)} | {grounds(f)} | {verdict(f)} |"
             )
     yield ""
     yield from needs(found)

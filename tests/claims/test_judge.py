@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbreed.claims.judge import Direction, decide, exactly, judge, together
@@ -21,6 +21,7 @@ def intervals(draw: st.DrawFn) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+@settings(deadline=None)
 @given(st.lists(small, min_size=3, max_size=12), st.floats(0, 0.5))
 def test_turning_the_data_round_turns_the_verdict_on_a_difference_round(
     values: list[float], margin: float
@@ -32,6 +33,7 @@ def test_turning_the_data_round_turns_the_verdict_on_a_difference_round(
     assert equal.verdict == turned.verdict
 
 
+@settings(deadline=None)
 @given(intervals(), st.floats(0, 0.5))
 def test_what_is_supported_excludes_the_contrary(interval: Interval, margin: float) -> None:
     more, least, equal = (decide(interval, direction, margin) for direction in DIRECTIONS)
@@ -46,6 +48,7 @@ def test_what_is_supported_excludes_the_contrary(interval: Interval, margin: flo
         assert interval.high < 0
 
 
+@settings(deadline=None)
 @given(st.lists(small, max_size=2), st.floats(0, 0.5), st.sampled_from(DIRECTIONS))
 def test_fewer_than_three_seeds_decide_nothing(
     values: list[float], margin: float, direction: Direction
@@ -53,6 +56,7 @@ def test_fewer_than_three_seeds_decide_nothing(
     assert judge(values, direction, margin).verdict == "undecided"
 
 
+@settings(deadline=None)
 @given(st.lists(small, min_size=3, max_size=8), st.floats(0.01, 0.3), st.sampled_from(DIRECTIONS))
 def test_the_seeds_that_are_said_to_be_needed_are_the_fewest_that_decide(
     values: list[float], margin: float, direction: Direction

@@ -24,6 +24,7 @@ def run(**changes: Any) -> dict[str, Any]:
                 "metrics": {"accuracy": 0.9, "loss_nats": 0.3},
                 "rates": {"1.0.0.gate": [0.6, 0.4], "1.1.0.gate": [0.8, 0.2]},
                 "ledger": {"decode_flops_per_token": 7.0, "prefill_flops_per_token": 8.0},
+                "classes": {"filler": [90, 45, 9.0], "query": [10, 9, 1.0], "end": [0, 0, 0.0]},
             },
             "length:2": {"score": 0.5, "metrics": {"loss_nats": 1.0}, "rates": {}, "ledger": {}},
         },
@@ -43,6 +44,10 @@ def run(**changes: Any) -> dict[str, Any]:
         ("score@length:2", 0.5),
         ("loss_nats@length:2", 1.0),
         ("rate", 0.3),
+        ("loss:filler", 0.1),
+        ("loss:filler+query", 0.1),
+        ("right:query", 0.9),
+        ("right:filler+query", 0.54),
         ("decode_flops", 7.0),
         ("recall:query", 0.8),
         ("recall:query+filler", (0.1 * 90 + 9 + 0.1 * 90 + 7) / 200),
@@ -71,11 +76,28 @@ def test_what_a_model_does_not_have_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("quantity", "named"),
-    [("scroe", "scroe"), ("score@depth:2", "depth:2"), ("recall:querry", "querry")],
+    [
+        ("scroe", "scroe"),
+        ("loss:fillre", "fillre"),
+        ("score@depth:2", "depth:2"),
+        ("recall:querry", "querry"),
+    ],
 )
 def test_a_misspelt_one_is_refused(quantity: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         measured(run(), quantity)
+
+
+def test_a_class_that_nobody_is_in_has_no_mean() -> None:
+    assert measured(run(), "loss:end") is None
+
+
+def test_experts_are_those_of_the_largest_pools() -> None:
+    def pool(count: int, diversity: list[float], share: float) -> dict[str, Any]:
+        return {"experts": count, "diversity": diversity, "share_used_at_04": share}
+
+    kinds = {"experts": {"pools": [pool(3, [2.9], 1.0), pool(8, [4.0, 6.0], 0.5), pool(8, [8.0], 0.7)]}}
+    assert compact(kinds)["experts"] == {"diversity": [4.0, 6.0, 8.0], "reuse": [0.5, 0.7]}
 
 
 def test_the_excess_after_a_switch_is_the_mean_over_what_is_scored_from_it_on() -> None:

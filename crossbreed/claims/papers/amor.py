@@ -20,14 +20,12 @@ from crossbreed.claims.claim import (
     of,
 )
 from crossbreed.claims.papers import ledgers
-from crossbreed.core.genome import Architecture, Block, OutputScale, Router, Stage
+from crossbreed.core.genome import Architecture, Block, OutputScale, Router, Stage, Sublayer
 from crossbreed.presets.amor import stack
-from crossbreed.presets.parts import attention, gated_deltanet, layer, swiglu
+from crossbreed.presets.parts import attention, layer, swiglu
 
 FAR = 106_000
 """Tokens at which gates that fire at 0.4 draw level in FLOPs, by the formula."""
-BUDGET = {"match": {"parameters": 0.01}, "cap": {"training_flops_per_token": 0.06}}
-"""Of the first arm. Probes and attention add FLOPs that the width of SwiGLU, which meets the parameters, cannot take back."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,34 @@ class Size:
     head_size: int
     hidden: int
     pairs: int
+    few: int
+    queries: int
+    kinds: int
+    length: int
     tokens: int
     batch: int
     lrs: tuple[float, ...]
 
 
 SIZES: dict[Scale, Size] = {
-    "cpu": Size(64, 2, 2, 8, 16, 96, 12, 600_000, 32, (3e-3, 1e-2)),
-    "gpu": Size(128, 4, 3, 16, 32, 256, 32, 20_000_000, 64, (1e-3, 3e-3, 1e-2)),
+    "cpu": Size(48, 1, 2, 4, 24, 96, 3, 1, 8, 4, 40, 1_200_000, 32, (5e-3, 1e-2)),
+    "gpu": Size(128, 2, 3, 8, 32, 256, 16, 4, 24, 32, 192, 40_000_000, 64, (1e-3, 3e-3, 6e-3)),
 }
+
+
+def budget(s: Size) -> dict[str, Any]:
+    """Of the first arm. The width of SwiGLU meets the parameters; state and heads stay. Probes and attention add FLOPs that it
+    cannot take back, so that these are capped."""
+    return {
+        "match": {"parameters": 0.01},
+        "cap": {"training_flops_per_token": 0.06},
+        "free": {
+            "gated_deltanet.key_size": str(s.key_size),
+            "gated_deltanet.value_size": str(2 * s.key_size),
+            "attention.head_size": str(s.head_size),
+            "swiglu.hidden": f"16..{8 * s.hidden}",
+        },
+    }
 
 
 def gate(kappa: float = 0.2, **params: object) -> Router:
@@ -57,22 +74,29 @@ def gate(kappa: float = 0.2, **params: object) -> Router:
     return Router(name="entropy_gate", params={"kappa": kappa, **params})
 
 
+CONV = {"width": 4, "on": "kv"}
+"""On keys and values of every attention, rivals' too: a few hundred steps are too few to learn the look one token back that
+recall needs. The released blocks have none."""
 RANDOM = Router(name="segment_random", params={"segment": 1, "probability": 0.4})
 SEGMENTS = Router(name="segment_random", params={"segment": 8, "probability": 0.4})
 LEARNED = Router(name="learned", params={"target_rate": 0.4, "loss_weight": 0.1})
 
 
-def backbone(s: Size) -> Stage:
-    mixer = gated_deltanet(s.d_model, s.head_size)
-    small = mixer.model_copy(
-        update={"params": {**mixer.params, "heads": 1, "key_size": s.key_size, "value_size": 2 * s.key_size}}
-    )
-    return stack(layer(small, swiglu(s.hidden)), s.layers)
+def recurrence(s: Size) -> Sublayer:
+    """Gated DeltaNet with one small head: the pairs are to outgrow its state."""
+    params = {"heads": 1, "key_size": s.key_size, "value_size": 2 * s.key_size}
+    return Sublayer(mixer="gated_deltanet", params=params)
+
+
+def transformer(s: Size) -> Architecture:
+    """Attention in every layer, as many as AMOR's layers and blocks."""
+    block = layer(attention(s.d_model, s.head_size, short_conv=CONV), swiglu(s.hidden))
+    return Architecture(vocab=2, d_model=s.d_model, stages=(stack(block, s.layers + s.blocks),))
 
 
 def model(s: Size, router: Router | None, blocks: int | None = None) -> Architecture:
     """The backbone, then attention blocks behind ``router``, or always on for None; vocabulary is the task's."""
-    mixer = attention(s.d_model, s.head_size)
+    mixer = attention(s.d_model, s.head_size, short_conv=CONV)
     count = s.blocks if blocks is None else blocks
     gated = tuple(
         Block(
@@ -84,56 +108,75 @@ def model(s: Size, router: Router | None, blocks: int | None = None) -> Architec
         )
         for i in range(count)
     )
-    stages = (backbone(s), Stage(blocks=gated, entry_norm=True)) if count else (backbone(s),)
+    body = stack(layer(recurrence(s), swiglu(s.hidden)), s.layers)
+    stages = (body, Stage(blocks=gated, entry_norm=True)) if count else (body,)
     return Architecture(vocab=2, d_model=s.d_model, stages=stages)
 
 
-def recall(s: Size, pairs: int) -> dict[str, Any]:
-    """T1: pairs to remember; with the backbone's state about ``key_size`` of them are easy."""
-    keys = 2 * pairs
-    return {
-        "name": "recall",
-        "params": {
-            "vocab": 4 + 2 * keys,
-            "pairs": pairs,
-            "length": 4 * pairs,
-            "queries": pairs,
-            "eval_items": 256,
-        },
+def recall(s: Size, pairs: int, noise: float = 0.0) -> dict[str, Any]:
+    """T1, recall in a text that can be predicted, and with ``noise`` T2; every token is a target. The number of pairs is what
+    the backbone's state must hold."""
+    params = {
+        "pairs": pairs,
+        "queries": s.queries,
+        "keys": s.kinds,
+        "values": s.kinds,
+        "fillers": s.kinds,
+        "length": s.length,
+        "likely": 1.0,
+        "noise": noise,
     }
+    return {"name": "filler_recall", "params": params}
+
+
+def serial(s: Size, fused: bool = False) -> Architecture:
+    """Attention in place of the recurrence in as many layers as AMOR has blocks, or beside it (section 10, points 12 and 13)."""
+    heads, own = attention(s.d_model, s.head_size, short_conv=CONV), recurrence(s)
+    channel = Block(sublayers=(swiglu(s.hidden),))
+    both = Block(sublayers=(heads, own), arrangement="parallel_mean") if fused else Block(sublayers=(heads,))
+    blocks = (Block(sublayers=(own,)), channel) * s.layers + (both, channel) * s.blocks
+    return Architecture(vocab=2, d_model=s.d_model, stages=(Stage(blocks=blocks),))
 
 
 def experiments(scale: Scale) -> tuple[Experiment, ...]:
     s = SIZES[scale]
     recipe = {"tokens": s.tokens, "batch": s.batch}
-    entropy, rare = model(s, gate()), model(s, gate(0.77))
+    entropy, rare, alone = model(s, gate()), model(s, gate(0.77)), model(s, None, 0)
 
-    def made(name: str, pairs: int, *arms: Arm) -> Experiment:
-        return Experiment(name, recall(s, pairs), arms, BUDGET, recipe, s.lrs)
+    def made(name: str, task: dict[str, Any], *arms: Arm) -> Experiment:
+        return Experiment(name, task, arms, budget(s), recipe, s.lrs)
 
+    rivals = (
+        Arm("learned", model(s, LEARNED), rate_of="amor", like="amor"),
+        Arm("transformer", transformer(s)),
+        Arm("serial", serial(s)),
+        Arm("fused", serial(s, fused=True)),
+    )
     return (
         made(
             "recall",
-            s.pairs,
+            recall(s, s.pairs),
             Arm("amor", entropy, points=("length:2",)),
-            Arm("backbone", model(s, None, 0)),
+            Arm("backbone", alone),
             Arm("always", model(s, None), points=("length:2",)),
             Arm("random", model(s, RANDOM), rate_of="amor", like="amor"),
-            Arm("segments", model(s, SEGMENTS), rate_of="amor", like="amor"),
-            Arm("oracle", model(s, Router(name="oracle")), like="amor"),
             Arm("late", model(s, gate(train=1)), like="amor"),
+            Arm("segments", model(s, SEGMENTS), rate_of="amor", like="amor"),
+            *(rivals if scale == "gpu" else ()),
         ),
-        made("few", s.pairs // 4, Arm("amor", entropy), Arm("backbone", model(s, None, 0))),
         made(
             "rare",
-            s.pairs,
+            recall(s, s.pairs),
             Arm("amor", rare),
             Arm("random", model(s, RANDOM), rate_of="amor", like="amor"),
         ),
+        made("noise-50", recall(s, s.pairs, 0.5), Arm("amor", entropy)),
+        made("noise-70", recall(s, s.pairs, 0.7), Arm("amor", entropy)),
+        made("few", recall(s, s.few), Arm("amor", entropy), Arm("backbone", alone)),
     )
 
 
-SCORE = "score"
+SCORE, FILLER = "score", "loss:filler"
 ACCURACY = "accuracy"
 
 CLAIMS = (
@@ -212,12 +255,33 @@ CLAIMS = (
                 unit=ACCURACY,
             ),
             Test(
-                "the gain over the backbone at many pairs less that at a quarter of them",
+                "the gain over the backbone at many pairs less that at few",
                 minus(
                     difference("recall", "amor", "backbone", SCORE),
                     difference("few", "amor", "backbone", SCORE),
                 ),
                 "more",
+                0.05,
+                unit=ACCURACY,
+            ),
+            Test(
+                "AMOR against a serial hybrid",
+                difference("recall", "amor", "serial", SCORE),
+                "at_least",
+                0.05,
+                unit=ACCURACY,
+            ),
+            Test(
+                "AMOR against a fused hybrid",
+                difference("recall", "amor", "fused", SCORE),
+                "at_least",
+                0.05,
+                unit=ACCURACY,
+            ),
+            Test(
+                "AMOR against a Transformer",
+                difference("recall", "amor", "transformer", SCORE),
+                "at_least",
                 0.05,
                 unit=ACCURACY,
             ),
@@ -243,11 +307,12 @@ CLAIMS = (
                 unit=ACCURACY,
             ),
             Test(
-                "against an oracle",
-                difference("recall", "amor", "oracle", SCORE),
+                "share of answers at which gates fire, less 0.9",
+                of("recall", "amor", "recall:answer"),
                 "at_least",
                 0.05,
-                unit=ACCURACY,
+                0.9,
+                "of answers",
             ),
             Test(
                 "the gap to drawn gates at kappa 0.77 less that at 0.2",
@@ -315,14 +380,49 @@ CLAIMS = (
         "AMOR steady on LongBench where fixed hybrids and the Transformer drop; no table was found",
         (
             Test(
-                "loss at twice the length less at its own: always on minus AMOR",
+                "loss of filler at twice the length less at its own: always on minus AMOR",
                 minus(
-                    minus(of("recall", "always", "loss_nats@length:2"), of("recall", "always", "loss_nats")),
-                    minus(of("recall", "amor", "loss_nats@length:2"), of("recall", "amor", "loss_nats")),
+                    minus(of("recall", "always", FILLER + "@length:2"), of("recall", "always", FILLER)),
+                    minus(of("recall", "amor", FILLER + "@length:2"), of("recall", "amor", FILLER)),
                 ),
                 "more",
-                0.05,
+                0.02,
                 unit="nats",
+            ),
+        ),
+    ),
+    Claim(
+        "C8",
+        "Noise that nobody can predict draws the gate away from what attention could answer (a weakness; the sheet's).",
+        "not tested by the authors; v1's haystack of noise fires at 81 % and reaches 9.9 %",
+        (
+            Test(
+                "share of what fires that is an answer: without noise less with half",
+                minus(of("recall", "amor", "precision:answer"), of("noise-50", "amor", "precision:answer")),
+                "more",
+                0.05,
+                unit="of what fires",
+            ),
+            Test(
+                "share of answers at which gates fire: without noise less with 70 %",
+                minus(of("recall", "amor", "recall:answer"), of("noise-70", "amor", "recall:answer")),
+                "more",
+                0.1,
+                unit="of answers",
+            ),
+        ),
+    ),
+    Claim(
+        "L",
+        "No learned router is needed: entropy does as well at an equal rate.",
+        "the gate has no parameters; no comparison was found",
+        (
+            Test(
+                "entropy against a learned gate",
+                difference("recall", "amor", "learned", SCORE),
+                "at_least",
+                0.05,
+                unit=ACCURACY,
             ),
         ),
     ),

@@ -48,7 +48,7 @@ class Size:
 
 
 SIZES: dict[Scale, Size] = {
-    "cpu": Size(64, 2, 8, 4, 20, 4, 600_000, 32, (3e-3, 1e-2)),
+    "cpu": Size(32, 2, 8, 3, 12, 3, 400_000, 32, (4e-3, 1e-2)),
     "gpu": Size(256, 4, 32, 25, 182, 36, 30_000_000, 64, (1e-3, 3e-3, 6e-3)),
 }
 QUERIES = "9%"
@@ -92,7 +92,7 @@ def experiments(scale: Scale) -> tuple[Experiment, ...]:
     task = {
         "name": "recall",
         "params": {
-            "vocab": 4 + 4 * s.pairs,
+            "vocab": 4 + 8 * s.pairs // 3,
             "pairs": s.pairs,
             "length": s.length,
             "queries": s.queries,
