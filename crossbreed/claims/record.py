@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crossbreed.claims.claim import Claim, Paper, Scale
 from crossbreed.core.errors import ConfigError
@@ -15,13 +15,23 @@ SCHEMA = "crossbreed/claims-record/1"
 TUNE, REPORT = "tune", "report"
 
 
+class Declared(NamedTuple):
+    """Where a declaring file stands: the commit that last touched it, its contents' own number in git, and when that was written.
+
+    Both are None where git knows nothing of the file as it is.
+    """
+
+    commit: str | None
+    blob: str | None
+    written: str
+
+
 @dataclass
 class Record:
     """Everything that was measured for a paper's claims at one scale.
 
-    declared: claim -> {digest, commit, written, runs}: its declaration when runs were first added under it. ``commit`` is the
-              last one that touched the declaring file, None where that is unknown or the file has changes that are in none;
-              ``runs``: how many of its runs were there before it.
+    declared: claim -> {digest, commit, blob, written, runs}: its declaration when runs were first added under it (see
+              ``Declared``). ``runs``: how many of its runs were there before it.
     arms:     ``experiment/arm`` -> matched genome, certificate, ledger's main figures, and the rate it was given.
     runs:     plain data of each run (see ``run.py``). timings: name -> measured seconds, from a GPU.
     sessions: where and when runs were added.
@@ -85,15 +95,14 @@ class Record:
             if c.id in self.declared and self.declared[c.id]["digest"] != c.digest()
         ]
 
-    def declare(self, claim: Claim, commit: str | None, written: str) -> None:
+    def declare(self, claim: Claim, declared: Declared) -> None:
         """Keep a claim's declaration, unless one is kept."""
         if claim.id not in self.declared:
             of = set(claim.experiments())
             seen = sum(run["role"] == REPORT and run["experiment"] in of for run in self.runs)
             self.declared[claim.id] = {
                 "digest": claim.digest(),
-                "commit": commit,
-                "written": written,
+                **declared._asdict(),
                 "runs": seen,
             }
 

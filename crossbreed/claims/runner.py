@@ -17,7 +17,7 @@ from typing import Any
 from crossbreed import __version__
 from crossbreed.claims.claim import Paper
 from crossbreed.claims.plan import Planner, Unit, describe
-from crossbreed.claims.record import Record
+from crossbreed.claims.record import Declared, Record
 from crossbreed.claims.run import Order, make
 from crossbreed.claims.timing import timed
 from crossbreed.claims.verdicts import Answer, answers
@@ -65,14 +65,14 @@ class Runner:
                 f"claim {changed[0]} of {self.paper.name} was declared otherwise when record {str(self.record.path)!r} was "
                 "begun: directions and margins must be older than the runs that they judge. Give another --record."
             )
-        commit, written = declared_in(Path(self.paper.file))
+        declared = declared_in(Path(self.paper.file))
         for claim in self.paper.claims:
-            self.record.declare(claim, commit, written)
+            self.record.declare(claim, declared)
         self.record.sessions.append(
             {
                 "began": datetime.now(UTC).isoformat(timespec="seconds"),
                 "version": __version__,
-                "commit": commit,
+                "commit": declared.commit,
                 "device": self.device,
                 "workers": self.workers,
             }
@@ -149,27 +149,25 @@ def order_of(unit: Unit, device: str) -> Order:
     )
 
 
-def declared_in(file: Path) -> tuple[str | None, str]:
-    """The last commit that touched a declaring file (None where it has changes in no commit, or git knows nothing of it), and
-    when it was written."""
+def declared_in(file: Path) -> Declared:
+    """The commit that last touched a declaring file, and when that was written; no commit where the file has changes that are in
+    none, or git knows nothing of it."""
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(file.parent), *words, "--", file.name],
-            capture_output=True,
-            text=True,
-            check=False,
+            ["git", "-C", str(file.parent), *words], capture_output=True, text=True, check=True
         )
-        return done.stdout.strip() if done.returncode == 0 else "?"
+        return done.stdout.strip()
 
     changed = datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
     try:
-        if git("status", "--porcelain"):
-            return None, changed
-        commit, _, written = git("log", "-1", "--format=%H %cI").partition(" ")
-    except OSError:
-        return None, changed
-    return (commit, written) if written else (None, changed)
+        if git("status", "--porcelain", "--", file.name):
+            return Declared(None, None, changed)
+        # The author's date and the blob stay as they are where the commit is moved onto another.
+        commit, _, written = git("log", "-1", "--format=%H %aI", "--", file.name).partition(" ")
+        return Declared(commit, git("rev-parse", f"HEAD:./{file.name}"), written)
+    except (OSError, subprocess.CalledProcessError):
+        return Declared(None, None, changed)
 
 
 def _results(orders: Sequence[Order], workers: int, over: Callable[[], bool]) -> Iterator[dict[str, Any]]:

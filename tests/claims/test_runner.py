@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crossbreed.claims.plan import TUNE_SEED
-from crossbreed.claims.record import REPORT, TUNE, Record
+from crossbreed.claims.record import REPORT, TUNE, Declared, Record
 from crossbreed.claims.runner import Progress, Runner, declared_in
 from crossbreed.core.errors import ConfigError, InfeasibleBudget
 from crossbreed.core.host import Host, Registry
@@ -106,7 +107,7 @@ def test_a_margin_changed_after_the_record_is_refused_with_the_claims_name(
 def test_a_claim_declared_after_its_runs_is_marked(recorded: Path, registry: Registry) -> None:
     record = Record.at(recorded, "tiny", "cpu")
     record.declared.clear()
-    record.declare(CLAIM, "abc", "now")
+    record.declare(CLAIM, Declared("abc", "def", "now"))
     assert Runner(PAPER, record, registry, 3, 3).answers()[0].late == sum(
         r["role"] == REPORT for r in record.runs
     )
@@ -160,7 +161,25 @@ def test_another_papers_record_and_a_file_that_is_none_are_refused(recorded: Pat
         Record.at(other, "amor", "cpu")
 
 
-def test_a_file_with_changes_in_no_commit_has_no_commit(tmp_path: Path) -> None:
+def test_a_declaration_is_known_by_its_commit_and_by_contents_that_outlive_it(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
     file = tmp_path / "claims.py"
-    file.write_text("")
-    assert declared_in(file)[0] is None
+    file.write_text("margin = 0.05")
+    assert declared_in(file).commit is None
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "declare")
+    first = declared_in(file)
+    assert first.commit == git("rev-parse", "HEAD")
+    git("commit", "-q", "--amend", "-m", "declare, said otherwise")
+    moved = declared_in(file)
+    assert moved.commit != first.commit
+    assert (moved.blob, moved.written) == (first.blob, first.written)
+    file.write_text("margin = 0.01")
+    assert declared_in(file).commit is None
