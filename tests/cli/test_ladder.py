@@ -172,9 +172,10 @@ def test_sizes_lie_in_several_studies_and_families_stay_apart(cli: Cli, tmp_path
 def test_another_point_has_a_law_of_its_own(cli: Cli, tmp_path: Path) -> None:
     db = tmp_path / "results.db"
     store(db, "sizes", noisy(4), point="forced:0.4")
-    (found,) = cli("ladder", "sizes", "--point", "forced:0.4", "--db", db, "--json").json("ladder")["ladders"]
+    asked = ("sizes", "--db", db, "--resamples", 100, "--json")
+    (found,) = cli("ladder", *asked, "--point", "forced:0.4").json("ladder")["ladders"]
     assert found["law"]["exponent"] == pytest.approx(0.34, abs=0.05)
-    (own,) = cli("ladder", "sizes", "--db", db, "--json").json("ladder")["ladders"]
+    (own,) = cli("ladder", *asked).json("ladder")["ladders"]
     assert own["steps"][0]["mean"] == 50.0
 
 
