@@ -182,7 +182,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _add_product(sum_VD: Tensor, a_Vn: Tensor, b_nD: Tensor) -> None:
     """sum += a b, in the sum's precision where the device can."""
     if a_Vn.dtype == sum_VD.dtype:
-        sum_VD.addmm_(a_Vn, b_nD)
+        torch.addmm(sum_VD, a_Vn, b_nD, out=sum_VD)
     elif sum_VD.is_cuda:
         torch.addmm(sum_VD, a_Vn, b_nD, out_dtype=sum_VD.dtype, out=sum_VD)
     else:
