@@ -134,11 +134,11 @@ class Visitor:
         expect(title).to_have_text(re.compile(wanted))
 
     def move_a_switch(self) -> None:
-        if not self.page.get_by_text("Log axis").is_visible():
+        if not self.page.get_by_text("Log axis across").is_visible():
             self.page.get_by_text("How it is drawn").click()
         ticks = self.page.locator(f"{CHART} .xaxislayer-above").first
         before = ticks.text_content() or ""
-        self.page.get_by_text("Log axis").click()
+        self.page.get_by_text("Log axis across").click()
         expect(ticks).not_to_have_text(before)
 
     def choose_a_candidate(self) -> None:

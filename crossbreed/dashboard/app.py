@@ -18,7 +18,7 @@ _STYLE = """<style>
 [data-testid="stCaptionContainer"] code { color: inherit; }
 [data-testid="stMetricDelta"] { font-size: 0.72rem; }
 .st-key-drawing, .st-key-text { overflow-x: auto; }
-.st-key-drawing > div { min-width: 560px; }
+.st-key-drawing > div { min-width: 520px; }
 .st-key-text > div { min-width: 860px; }
 </style>"""
 """Streamlit leaves a third of a small screen empty above a page, and captions too pale to read, code in them more so. Drawings

@@ -7,6 +7,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+MISSING = "–"
+"""In a cell that holds no number: what it would say does not apply, or is not measured."""
+DASH = f"{MISSING}: not applicable, or not measured."
+
 
 def candidate_formats(table: pd.DataFrame) -> dict[str, Any]:
     """How ``candidate_rows`` are shown: signed percents, prefixes for large counts; plain numbers underneath, so that
@@ -18,4 +22,4 @@ def candidate_formats(table: pd.DataFrame) -> dict[str, Any]:
     formats |= {"parameters": number(format="localized"), "memory, KiB": number(format="%.1f")}
     formats |= {"score": number(format="%.4f"), "family": text(width="medium")}
     formats |= {"lr": number(format="%.3g")}
-    return formats | {"#": number(width=48), "front": text(width=52)}
+    return formats | {"#": number(width=48), "front": text(width=52), "state": text(width=92)}

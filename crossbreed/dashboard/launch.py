@@ -30,8 +30,9 @@ _OPTIONS = {
     # Otherwise Streamlit shows strings that stand alone in the entry point, such as docstrings.
     "runner.magicEnabled": "false",
     "client.showErrorLinks": "false",
+    # White stands on it where something is chosen, and it stands on the page's own background elsewhere: readable in both.
     "theme.light.primaryColor": "#0072B2",
-    "theme.dark.primaryColor": "#56B4E9",
+    "theme.dark.primaryColor": "#0F85C9",
 }
 
 EXPOSED = (

@@ -17,6 +17,7 @@ from crossbreed.dashboard.queries import Detail
 from crossbreed.figures.lengths import contexts_figure, lengths_figure
 from crossbreed.figures.words import UNITS, code, key_in_words
 from crossbreed.storage.rows import RunDetail, StudyRow
+from crossbreed.storage.states import ENDED
 
 PLAIN = {"displaylogo": False}
 MORE = (
@@ -44,7 +45,7 @@ def _contexts(study: StudyRow, runs: Sequence[RunDetail]) -> None:
     keys = _keys(study)
     found = {name: values for name, key in keys.items() if (values := timed(runs, name, key))}
     if not found:
-        st.caption("No speed is measured yet.")
+        st.caption("No run whose numbers count has a measured speed.")
         return
     st.plotly_chart(
         contexts_figure(found, _tokens(next(iter(keys.values())))),
@@ -73,7 +74,7 @@ def _lengths(runs: Sequence[RunDetail]) -> None:
     by = choice.one_of("Judged by", "by", names, words=lambda n, _: UNITS.get(n, n.replace("_", " ")))
     found = judged(runs, by)
     if not found:
-        st.caption("No run is judged yet.")
+        st.caption("No run is judged.")
         return
     label = "score" if by == SCORE else by.replace("_", " ")
     st.plotly_chart(
@@ -93,6 +94,8 @@ def _missing(detail: Detail, runs: Sequence[RunDetail], asked: Sequence[int]) ->
             words.append(
                 f"{times}×: not applicable; mixer {code(limit.mixer)} reads texts of {limit.tokens} tokens at most."
             )
+        elif detail.trial.trial.state in ENDED and not runs:
+            words.append(f"{times}×: not applicable; no run of this candidate came so far.")
         else:
             words.append(f"{times}×: not judged yet.")
     return [*words, "Means over the runs that count; bars are 95% Student t intervals, from 3 seeds on."]

@@ -13,6 +13,7 @@ from crossbreed.core.search.genes import Effect
 from crossbreed.core.search.pairs import ALPHA, Comparison
 from crossbreed.core.search.statistics import Paired
 from crossbreed.figures.palette import COLOURS, NEUTRAL, faded
+from crossbreed.figures.scales import error_bars
 from crossbreed.figures.words import UNITS, amount, chart_text, number
 from crossbreed.storage.rows import CurveRow, RunDetail
 
@@ -23,6 +24,9 @@ FRAME = 96
 
 EFFECTS_SHOWN = 12
 """Effects of genes drawn for one objective, the surest."""
+
+ABSENT = "not applicable"
+"""Where a candidate has no such value: it never came so far."""
 
 BETTER, WORSE = "#009E73", "#D55E00"
 
@@ -81,15 +85,7 @@ def _difference(figure: go.Figure, label: str, test: Paired, colour: str, about:
     figure.add_scatter(
         x=[test.mean],
         y=[chart_text(label)],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [0.0 if known is None else known.high - test.mean],
-            "arrayminus": [0.0 if known is None else test.mean - known.low],
-            "color": colour,
-            "thickness": 2,
-            "width": 5,
-        },
+        error_x=error_bars([known], color=colour, thickness=2, width=5),
         mode="markers",
         marker={"size": 11, "color": colour, "symbol": "circle-open" if known is None else "circle"},
         customdata=[["<br>".join(map(chart_text, (f"{label}: {number(test.mean)}{span}", *about)))]],
@@ -112,29 +108,26 @@ def _differences(figure: go.Figure, lines: int, title: str) -> go.Figure:
 
 
 def bars_figure(candidates: Sequence[Candidate], name: str) -> go.Figure:
-    """One quantity, a bar a candidate from zero; 95% intervals where there are any."""
+    """One quantity, a bar a candidate from zero; 95% intervals where there are any, and a word where the value is missing."""
     tint = colours([c.row.number for c in candidates])
     labels = [f"#{c.row.number}" for c in candidates]
     values = [quantity(c, name) for c in candidates]
-    spans = [c.intervals.get(name) for c in candidates]
     figure = go.Figure()
     figure.add_bar(
         x=values,
         y=labels,
         orientation="h",
         marker={"color": [faded(tint[c.row.number], 0.75) for c in candidates]},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [0.0 if s is None else s.high - s.mean for s in spans],
-            "arrayminus": [0.0 if s is None else s.mean - s.low for s in spans],
-            "visible": any(s is not None for s in spans),
-            "color": NEUTRAL,
-        },
+        error_x=error_bars([c.intervals.get(name) for c in candidates], color=NEUTRAL),
         customdata=[[f"{label}: {amount(name, v)}"] for label, v in zip(labels, values, strict=True)],
         hovertemplate="%{customdata[0]}<extra></extra>",
         showlegend=False,
     )
+    for label, value in zip(labels, values, strict=True):
+        if value is None:
+            figure.add_annotation(
+                x=0, y=label, text=ABSENT, showarrow=False, xanchor="left", font={"size": 11}
+            )
     figure.update_layout(height=FRAME + ROW * len(candidates), margin={"l": 16, "r": 16, "t": 12, "b": 56})
     figure.update_xaxes(title=UNITS.get(name, name), rangemode="tozero", nticks=4, zeroline=False)
     # Plotly would read "#1" as a number.

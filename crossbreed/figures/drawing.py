@@ -21,7 +21,7 @@ ROW, GAP, HEAD, PILL = 46, 8, 26, 24
 TITLE, DETAIL = 12, 10
 """Sizes of text in pixels."""
 
-NARROWEST = 560
+NARROWEST = 520
 """The narrowest drawing in pixels for which text is cut to fit; a character is about half as wide as it is high."""
 
 ARROWS = {"sequential": "→", "parallel": "+", "parallel_mean": "mean"}

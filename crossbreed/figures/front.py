@@ -14,6 +14,7 @@ from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import OWN, SCORE, Candidate, Objectives
 from crossbreed.core.search.front import losses
 from crossbreed.figures.palette import COLOURS, NEUTRAL, faded, styles
+from crossbreed.figures.scales import error_bars, log_axis
 from crossbreed.figures.words import UNITS, chart_text, mean_with_interval, seeds
 from crossbreed.storage.rows import CurveRow, RunDetail
 
@@ -92,6 +93,7 @@ def front_figure(
     y: str,
     *,
     log_x: bool,
+    log_y: bool = False,
     line: bool,
     selected: int | None,
     together: Collection[int] = (),
@@ -126,7 +128,7 @@ def front_figure(
             x=[None], y=[None], mode="markers", marker=marker, name=chart_text(family), legendgroup=family
         )
     add_rings(figure, shown, x, y, selected, together)
-    lay_out(figure, shown, x, y, log_x, [c.row.family for c in shown])
+    lay_out(figure, shown, x, y, log_x, log_y, [c.row.family for c in shown])
     return figure
 
 
@@ -238,18 +240,8 @@ def _off_budget(candidate: Candidate) -> bool:
 
 
 def _error_bars(members: Sequence[Candidate], name: str, colour: str, strong: bool) -> dict[str, Any]:
-    """Asymmetric bars from stored means to the ends of the intervals; none where there is no interval."""
-    found = [c.intervals[name] for c in members]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [0.0 if i is None else i.high - i.mean for i in found],
-        "arrayminus": [0.0 if i is None else i.mean - i.low for i in found],
-        "visible": any(i is not None for i in found),
-        "color": faded(colour, 0.8 if strong else 0.35),
-        "thickness": 1.2,
-        "width": 3,
-    }
+    looks = {"color": faded(colour, 0.8 if strong else 0.35), "thickness": 1.2, "width": 3}
+    return error_bars([c.intervals[name] for c in members], **looks)
 
 
 def _hover(candidate: Candidate, axes: tuple[str, str], study: str | None = None) -> str:
@@ -266,7 +258,13 @@ def _hover(candidate: Candidate, axes: tuple[str, str], study: str | None = None
 
 
 def lay_out(
-    figure: go.Figure, shown: Sequence[Candidate], x: str, y: str, log_x: bool, legend: Sequence[str]
+    figure: go.Figure,
+    shown: Sequence[Candidate],
+    x: str,
+    y: str,
+    log_x: bool,
+    log_y: bool,
+    legend: Sequence[str],
 ) -> None:
     """Size, margins and axes of a chart of fronts; ``legend``: the entries of its legend."""
     figure.update_layout(
@@ -278,53 +276,17 @@ def lay_out(
         dragmode="zoom",
         legend={"orientation": "h", "yanchor": "top", "y": -0.17, "xanchor": "left", "x": 0, "title": ""},
     )
-    axis: dict[str, Any] = {"title": UNITS.get(x, x), "zeroline": False}
-    if log_x:
-        low, high = _extent(shown, x)
-        ticks = log_ticks(low, high)
-        axis |= {
-            "type": "log",
-            "range": [math.log10(low), math.log10(high)],
-            "tickvals": ticks,
-            "ticktext": [f"{t / 1000:g}k" if t >= 1000 else f"{t:g}" for t in ticks],
-        }
-    else:
-        axis["tickformat"] = "~s"
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(title=UNITS.get(y, y), zeroline=False)
+
+    def scale(name: str, log: bool, linear: Mapping[str, Any]) -> Mapping[str, Any]:
+        return log_axis([c.means[name] for c in shown], [c.intervals[name] for c in shown]) if log else linear
+
+    figure.update_xaxes(title=UNITS.get(x, x), zeroline=False, **scale(x, log_x, {"tickformat": "~s"}))
+    figure.update_yaxes(title=UNITS.get(y, y), zeroline=False, **scale(y, log_y, {}))
 
 
 def _legend_rows(families: Sequence[str]) -> int:
     """Lines the legend takes where it is narrowest; the plot must not pay for a long one."""
     return math.ceil(sum(50 + 6.5 * len(family) for family in set(families)) / LEGEND_WIDTH)
-
-
-def _extent(shown: Sequence[Candidate], name: str) -> tuple[float, float]:
-    """A positive range over means and interval ends, with a margin. An interval that reaches zero or below, which a log
-    axis cannot show, runs out of the chart."""
-    means = [c.means[name] for c in shown]
-    ends = [
-        e
-        for c in shown
-        if (i := c.intervals[name]) is not None
-        for e in (i.low, i.high)
-        if e > min(means) / 3
-    ]
-    low, high = min([*means, *ends]), max([*means, *ends])
-    margin = max((high / low) ** 0.06, 1.04)
-    return low / margin, high * margin
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers in [low, high] for a log axis: decades with 1-2-5 steps, finer where fewer than 3 would fit."""
-    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [float(f"{s * 10.0**d:.6g}") for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(ticks) >= 3:
-            return ticks
-    step = 10.0 ** math.floor(math.log10((high - low) / 2))
-    step *= next(m for m in (5, 2, 1) if (high - low) / (m * step) >= 2)
-    return [float(f"{i * step:.6g}") for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def drawable(

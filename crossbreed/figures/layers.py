@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import plotly.graph_objects as go
 
 from crossbreed.core.search.layers import Layer
-from crossbreed.figures.front import USUAL, add_rings, join_front, lay_out, markers
+from crossbreed.figures.front import USUAL, Marks, add_rings, costs, join_front, lay_out, markers
 from crossbreed.figures.palette import styles
 from crossbreed.figures.words import chart_text, number
 
@@ -18,9 +18,11 @@ def layers_figure(
     y: str,
     *,
     log_x: bool,
+    log_y: bool = False,
     line: bool,
     selected: int | None,
     together: Collection[int] = (),
+    marks: Marks = USUAL,
 ) -> go.Figure:
     """Every layer in its own colour and shape: members of its front strong and, with ``line``, joined; the others faint.
 
@@ -29,6 +31,7 @@ def layers_figure(
     figure = go.Figure()
     look = styles(each.name for each in layers)
     shown = [c for each in layers for c in each.candidates]
+    largest = max((costs(c).get(marks.size_by or "", 0.0) for c in shown), default=0.0)
     for each in layers:
         if line:
             join_front(figure, each.candidates, x, y, look[each.name][0])
@@ -38,7 +41,7 @@ def layers_figure(
             members = [c for c in each.candidates if c.on_front == strong]
             if members:
                 colour, symbol = look[each.name]
-                made = markers(members, x, y, colour, symbol, strong, USUAL, 0.0, each.study)
+                made = markers(members, x, y, colour, symbol, strong, marks, largest, each.study)
                 figure.add_trace(
                     made.update(name=chart_text(each.name), legendgroup=each.name, showlegend=False)
                 )
@@ -55,7 +58,7 @@ def layers_figure(
         )
     own = [c for each in layers if each.study is None for c in each.candidates]
     add_rings(figure, own, x, y, selected, together)
-    lay_out(figure, shown, x, y, log_x, [label(each) for each in drawn])
+    lay_out(figure, shown, x, y, log_x, log_y, [label(each) for each in drawn])
     return figure
 
 

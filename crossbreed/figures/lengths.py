@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from crossbreed.core.search.lengths import AtLength
-from crossbreed.figures.front import log_ticks
 from crossbreed.figures.palette import COLOURS
+from crossbreed.figures.scales import error_bars, log_ticks
 from crossbreed.figures.words import UNITS, chart_text, number, seeds
 
 HEIGHT = 320
@@ -42,18 +42,10 @@ def lengths_figure(found: Sequence[AtLength], label: str) -> go.Figure:
 
 def _line(figure: go.Figure, label: str, x: Sequence[int], found: Sequence[AtLength], colour: str) -> None:
     """Means joined by a line, with the ends of their intervals where there are any."""
-    spans = [each.interval for each in found]
     figure.add_scatter(
         x=list(x),
         y=[each.mean for each in found],
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [0.0 if s is None else s.high - s.mean for s in spans],
-            "arrayminus": [0.0 if s is None else s.mean - s.low for s in spans],
-            "visible": any(s is not None for s in spans),
-            "thickness": 1.2,
-        },
+        error_y=error_bars([each.interval for each in found], thickness=1.2),
         mode="lines+markers",
         line={"color": colour, "width": 2},
         marker={"size": 9},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -93,7 +94,7 @@ def text_figure(found: Numbers, site: Numbers, *, by_entropy: bool, ink: str | N
             textfont={"size": 11, "color": ink},
             zmin=0.0,
             zmax=1.0,
-            colorscale=[[0.0, faded(COLOURS[1], 0.03)], [1.0, faded(COLOURS[1], 0.6)]],
+            colorscale=[[0.0, faded(COLOURS[1], 0.14)], [1.0, faded(COLOURS[1], 0.6)]],
             showscale=False,
             xgap=1,
             ygap=3,
@@ -277,7 +278,8 @@ def diversity_figure(pools: Sequence[Numbers]) -> go.Figure:
             hovertemplate="%{y:.2f} experts at depth %{x}<extra></extra>",
         )
     _lines(figure, "depth of the pool", "diversity, experts")
-    figure.update_xaxes(tickformat="d", nticks=12)
+    deepest = max((len(pool["sites"]) for pool in pools), default=1)
+    figure.update_xaxes(tickformat="d", tick0=0, dtick=math.ceil(deepest / 12))
     figure.update_yaxes(rangemode="tozero")
     return figure
 

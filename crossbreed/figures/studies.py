@@ -56,17 +56,15 @@ def trend_figure(changes: Sequence[Growth]) -> go.Figure:
 
 
 def _small(figure: go.Figure, x: str, y: str) -> go.Figure:
-    title = {"font": {"size": 11}, "standoff": 4}
-    figure.update_layout(height=HEIGHT, margin={"l": 8, "r": 8, "t": 8, "b": 8}, showlegend=False)
+    title = {"font": {"size": 11}, "standoff": 16}
+    # Left to themselves, margins leave titles on the numbers of their axes.
+    figure.update_layout(height=HEIGHT, margin={"l": 60, "r": 8, "t": 8, "b": 46}, showlegend=False)
     figure.update_xaxes(
         title={"text": x, **title},
         tickformat="~s",
         nticks=4,
         tickfont={"size": 10},
-        automargin=True,
         zeroline=False,
     )
-    figure.update_yaxes(
-        title={"text": y, **title}, nticks=4, tickfont={"size": 10}, automargin=True, zeroline=False
-    )
+    figure.update_yaxes(title={"text": y, **title}, nticks=4, tickfont={"size": 10}, zeroline=False)
     return figure

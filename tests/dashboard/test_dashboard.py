@@ -94,12 +94,25 @@ def test_the_chart_shows_the_stored_front_and_says_what_it_hides(
         expect(page.get_by_text("not shown: 1 infeasible, 1 failed, 1 off budget.")).to_be_visible()
         expect(page.get_by_text(f"decode, batch 1, 32 tokens, float32, on {DEVICE}, best")).to_be_visible()
         assert page.locator(".js-plotly-plot").first.evaluate("p => p.layout.xaxis.type") == "log"
+        # A bar where there is an interval, and not even its caps where there is none.
+        intervals = [i for n, _, _ in drawn for i in candidates[n].intervals.values() if i is not None]
+        assert page.locator(".errorbar path.xerror, .errorbar path.yerror").count() == len(intervals)
         page.get_by_text("How it is drawn").click()
         page.get_by_text("Show off budget").click()
         expect(page.get_by_text("not shown: 1 infeasible, 1 failed.")).to_be_visible()
-        page.get_by_text("Log axis").click()
+        page.get_by_text("Log axis across").click()
         expect(page).to_have_url(re.compile("log=0.*off=1|off=1.*log=0"))
+        page.get_by_text("Log axis up").click()
+        expect(page).to_have_url(re.compile("logy=1"))
         picture(page, "dashboard-front-dark-1920")
+        link = page.url
+    with browser.open(fresh=True) as fresh:
+        visit(fresh, link)
+        expect(fresh.get_by_text("not shown: 1 infeasible, 1 failed.")).to_be_visible()
+        types = fresh.locator(".js-plotly-plot").first.evaluate(
+            "p => [p._fullLayout.xaxis.type, p._fullLayout.yaxis.type]"
+        )
+        assert types == ["linear", "log"]
     line = [c.row.number for c in candidates.values() if c.on_front]
     assert sorted(line) == sorted(ON_FRONT)
 
@@ -129,6 +142,9 @@ def test_a_candidate_shows_genome_ledger_certificate_curves_and_points(
         expect(page.get_by_text("mixer: multi_mixer")).to_be_visible()
         expect(page.get_by_text("2×: not judged yet.")).to_be_visible()
         picture(page, "dashboard-candidate-light-1280")
+        # Of one that never ran nothing is waited for.
+        visit(page, server.url("candidate", study=STUDY, trial=6))
+        expect(page.get_by_text("2×: not applicable; no run of this candidate came so far.")).to_be_visible()
 
 
 @pytest.mark.slow

@@ -55,6 +55,10 @@ def test_candidates_are_compared_on_the_seeds_they_share(
         page.keyboard.press("Escape")
         expect(page).to_have_url(re.compile("with=0%2C1%2C4"))
         expect(page.locator(".st-key-pairs-score .js-plotly-plot").last).to_contain_text("#1 − #4")
+        # A candidate that was never trained stays in every chart, and the chart says why it shows nothing.
+        visit(page, server.url("compare", study=STUDY, **{"with": "0,6"}))
+        expect(page.locator(".st-key-bars-score .js-plotly-plot").last).to_contain_text("not applicable")
+        expect(page.get_by_text("No run has reported a loss: candidate #6.")).to_be_visible()
         visit(page, server.url("compare", study=STUDY, **{"with": "0,77"}))
         expect(page.get_by_text("Not in this study: candidate 77.")).to_be_visible()
         expect(page.get_by_text("Choose 2 to 6 candidates above.")).to_be_visible()

@@ -10,7 +10,15 @@ from crossbreed.core.search.genes import Effect
 from crossbreed.core.search.pairs import Comparison
 from crossbreed.core.search.statistics import Interval, Paired
 from crossbreed.dashboard.tables import differing_fields
-from crossbreed.figures.compare import BETTER, WORSE, effects_figure, pairs_figure, quantity
+from crossbreed.figures.compare import (
+    ABSENT,
+    BETTER,
+    WORSE,
+    bars_figure,
+    effects_figure,
+    pairs_figure,
+    quantity,
+)
 from crossbreed.figures.palette import COLOURS, NEUTRAL
 from tests.core.search.results import scored
 
@@ -65,3 +73,11 @@ def test_a_cost_that_is_an_objective_is_drawn_at_realised_rates() -> None:
     assert quantity(trained, "decode_flops_per_token") == 170.0
     assert quantity(trained, "parameters") == 7.0
     assert quantity(trained, "memory_bytes") is None
+
+
+def test_a_candidate_without_a_value_keeps_its_line_and_the_line_says_so() -> None:
+    known, unknown = scored({0: [0.5], 1: []})
+    figure = bars_figure([known, unknown], "score")
+    assert figure.data[0].y == ("#0", "#1")
+    (said,) = figure.layout.annotations
+    assert (said.y, said.text) == ("#1", ABSENT)

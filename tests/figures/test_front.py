@@ -14,7 +14,6 @@ from crossbreed.figures.front import (
     Marks,
     drawable,
     front_figure,
-    log_ticks,
     with_costs,
 )
 from crossbreed.figures.layers import layers_figure
@@ -92,17 +91,6 @@ def test_of_very_many_candidates_the_front_and_those_nearest_to_it_are_drawn() -
     assert hidden == {"dominated and far from the front": 149}
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(880, 2100), (1, 1e6), (990, 1010), (0.2, 0.9), (15, 16), (3e5, 9e5)]
-)
-def test_a_log_axis_has_a_readable_number_of_round_ticks_inside(low: float, high: float) -> None:
-    ticks = log_ticks(low, high)
-    assert 2 <= len(ticks) <= 15
-    assert all(low <= tick <= high for tick in ticks)
-    assert ticks == sorted(set(ticks))
-    assert all(len(f"{tick:f}".replace(".", "").strip("0")) <= 4 for tick in ticks)
-
-
 def test_a_log_axis_holds_every_mean_even_where_an_interval_reaches_below_zero() -> None:
     found = _candidates(_row(0, [0.5] * 3, [1.0, 100.0, 1000.0]), _row(1, [0.6], [90.0]))
     interval = found[0].intervals[X]
@@ -112,6 +100,12 @@ def test_a_log_axis_holds_every_mean_even_where_an_interval_reaches_below_zero()
     low, high = figure.layout.xaxis.range
     assert low < math.log10(90)
     assert math.log10(interval.high) < high
+    assert figure.layout.yaxis.type is None
+    upright = front_figure(
+        found, ["family 0", "family 1"], Y, X, log_x=False, log_y=True, line=True, selected=None
+    )
+    assert upright.layout.yaxis.range == (low, high)
+    assert upright.layout.xaxis.type is None
 
 
 def test_of_the_dominated_only_the_nearest_to_the_front_are_drawn_when_few_are_asked_for() -> None:
@@ -135,6 +129,20 @@ def test_a_chart_of_layers_moves_no_stored_value(log: bool) -> None:
     (ring,) = [t for t in figure.data if t.name == "selected"]
     assert (ring.x[0], ring.y[0]) == pytest.approx((slow[0].means[X], slow[0].means[Y]))
     assert [t.name for t in figure.data if t.showlegend is None] == ["slow, volume 1", "fast"]
+
+
+def test_sizes_of_several_fronts_are_on_one_scale() -> None:
+    small, large = (
+        replace(c, row=replace(c.row, ledger={"memory_bytes": memory}))
+        for c, memory in zip(
+            _candidates(_row(0, [0.5], [100.0]), _row(1, [0.4], [200.0])), (100.0, 400.0), strict=True
+        )
+    )
+    layers = [Layer("one", (small,), None), Layer("other", (large,), None, study="other")]
+    figure = layers_figure(layers, X, Y, log_x=False, line=False, selected=None, marks=Marks("memory_bytes"))
+    one, other = [t.marker.size[0] for t in figure.data if t.customdata is not None]
+    assert other == LARGEST
+    assert one - SMALLEST == pytest.approx((LARGEST - SMALLEST) / 2)
 
 
 def test_families_keep_their_style_while_a_study_grows() -> None:

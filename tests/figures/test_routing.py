@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crossbreed.figures.routing import depth_figure, text_figure, threshold_figure
+from crossbreed.figures.routing import depth_figure, diversity_figure, text_figure, threshold_figure
 
 ENTROPY = {
     "bins": [
@@ -51,3 +51,10 @@ def test_depth_maps_are_of_one_head_or_their_mean_and_empty_above_the_diagonal()
     assert [list(row) for row in mean.z] == [[1.0, None], pytest.approx([0.3, 0.7])]
     (first,) = depth_figure(mixer, 0).data
     assert list(first.z[1]) == [0.2, 0.8]
+
+
+def test_depths_of_pools_are_whole_numbers_each_once() -> None:
+    pool = {"sites": ["0.0.0.1", "0.0.1.1"], "part": "", "experts": 4, "diversity": [3.8, 3.5]}
+    assert diversity_figure([pool]).layout.xaxis.dtick == 1
+    deep = pool | {"sites": ["0"] * 30, "diversity": [3.0] * 30}
+    assert diversity_figure([pool, deep]).layout.xaxis.dtick == 3

@@ -13,6 +13,7 @@ from crossbreed.core.genome import Architecture, parse, to_yaml
 from crossbreed.core.search.candidates import Candidate, Objectives
 from crossbreed.dashboard import choice, lengths, queries, tables
 from crossbreed.dashboard.choosers import one_candidate
+from crossbreed.dashboard.formats import MISSING
 from crossbreed.dashboard.live import NUMBER, current_study, follow, objective
 from crossbreed.dashboard.queries import Detail
 from crossbreed.figures.drawing import architecture_figure
@@ -159,7 +160,7 @@ def _points(detail: Detail) -> None:
             "repeats": st.column_config.NumberColumn(width="small"),
             "measured under": st.column_config.TextColumn(width="large"),
         },
-        placeholder="",
+        placeholder=MISSING,
         alt="Scores and speeds by seed and operating point",
     )
     st.caption(
@@ -198,7 +199,9 @@ def _runs(detail: Detail) -> None:
         return
     runs = tables.run_rows(detail.trial.runs)
     tokens = {"training tokens": st.column_config.NumberColumn(format="localized")}
-    st.dataframe(runs, hide_index=True, column_config=tokens, placeholder="", alt="Runs of this candidate")
+    st.dataframe(
+        runs, hide_index=True, column_config=tokens, placeholder=MISSING, alt="Runs of this candidate"
+    )
     for run in detail.trial.runs:
         if run.run.traceback:
             with st.expander(f"Traceback of seed {run.run.seed}"):

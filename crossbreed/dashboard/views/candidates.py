@@ -7,7 +7,7 @@ import streamlit as st
 
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.choosers import one_candidate
-from crossbreed.dashboard.formats import candidate_formats
+from crossbreed.dashboard.formats import DASH, MISSING, candidate_formats
 from crossbreed.dashboard.live import current_study, follow
 from crossbreed.dashboard.queries import Results
 from crossbreed.dashboard.tables import candidate_rows, in_order
@@ -40,12 +40,12 @@ def body() -> None:
         key=TABLE,
         on_select=_chosen,
         selection_mode="single-row",
-        placeholder="",
+        placeholder=MISSING,
         alt="Candidates of the study",
     )
     for name, key in results.objectives.keys.items():
         st.caption(f"{UNITS.get(name, name)}, measured under one key: {code(key_in_words(key))}.")
-    st.caption(CONVENTIONS)
+    st.caption(f"{DASH} {CONVENTIONS}")
     _link()
 
 

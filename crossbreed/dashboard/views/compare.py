@@ -82,12 +82,15 @@ def _curves(details: Sequence[Detail]) -> None:
         st.caption("No run has reported a loss yet.")
         return
     runs = {d.trial.trial.number: d.trial.runs for d in details}
+    silent = [n for n, found in runs.items() if not any(curves.get(r.run.id) for r in found)]
     st.plotly_chart(
         overlaid_figure(runs, curves),
         key="overlaid",
         config=PLAIN,
         alt="Learning curves, a colour a candidate",
     )
+    if silent:
+        st.caption(f"No run has reported a loss: candidate {', '.join(f'#{n}' for n in silent)}.")
 
 
 def _bars(chosen: Sequence[Candidate], results: Results) -> None:

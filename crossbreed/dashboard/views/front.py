@@ -19,7 +19,7 @@ from crossbreed.core.search.layers import Layer, with_speed
 from crossbreed.core.search.membership import front_probabilities
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.choosers import FEWEST, MOST, one_candidate, several_candidates
-from crossbreed.dashboard.formats import candidate_formats
+from crossbreed.dashboard.formats import MISSING, candidate_formats
 from crossbreed.dashboard.live import current_study, follow, objective
 from crossbreed.dashboard.overlays import Overlay, choose_keys, choose_overlay, layer_table
 from crossbreed.dashboard.queries import Results
@@ -89,7 +89,7 @@ def body() -> None:
             table.drop(columns=["cause"]),
             hide_index=True,
             column_config=candidate_formats(table),
-            placeholder="",
+            placeholder=MISSING,
             alt="Candidates on the front",
         )
     if results.candidates:
@@ -164,7 +164,7 @@ def _axes(cells: Sequence[DeltaGenerator], objectives: Objectives, stored: Itera
 
 def _chart(sheet: Sheet, overlay: Overlay) -> None:
     results, x, y = sheet.results, sheet.x, sheet.y
-    wanted = _looks(x)
+    wanted = _looks(x, y)
     together = choice.trial_numbers() or []
 
     def drawn_parts() -> list[tuple[Layer, list[Candidate], dict[str, int]]]:
@@ -187,21 +187,23 @@ def _chart(sheet: Sheet, overlay: Overlay) -> None:
         )
         _caption(sheet, shown, hidden)
         return
-    positive = all(c.means[x] > 0 for c in shown)
+    # How many a logarithmic axis could not show, by axis.
+    below = {name: sum(c.means[name] <= 0 for c in shown) for name in (x, y)}
     drawn: dict[str, Any] = {
-        "log_x": wanted.log_x and positive,
+        "log_x": wanted.log_x and not below[x],
+        "log_y": wanted.log_y and not below[y],
         "line": set(results.objectives.names) == {x, y},
         "selected": choice.trial_number(),
         "together": together,
     }
     if overlay.plain:
         figure = results.kept(
-            ("front", asked, positive, drawn["selected"], tuple(together)),
+            ("front", asked, tuple(below.values()), drawn["selected"], tuple(together)),
             lambda: _front_figure(results, shown, x, y, wanted, drawn),
         )
     else:
         layers = [replace(each, candidates=tuple(some)) for each, some, _ in parts]
-        figure = layers_figure(layers, x, y, **drawn)
+        figure = layers_figure(layers, x, y, marks=Marks(wanted.size_by), **drawn)
     st.plotly_chart(
         figure,
         key=CHART,
@@ -209,12 +211,14 @@ def _chart(sheet: Sheet, overlay: Overlay) -> None:
         config=MODE_BAR,
         alt=f"{UNITS.get(y, y)} against {UNITS.get(x, x)} for {len(shown)} candidates",
     )
-    if wanted.log_x and not positive:
-        below = sum(c.means[x] <= 0 for c in shown)
-        st.caption(
-            f"The axis is linear: {below} candidates have a {UNITS.get(x, x)} of zero or below, which a logarithmic one cannot "
-            "show."
-        )
+    for name, log in ((x, wanted.log_x), (y, wanted.log_y)):
+        if log and below[name]:
+            st.caption(
+                f"The axis is linear: {below[name]} candidates have a {UNITS.get(name, name)} of zero or below, which a logarithmic "
+                "one cannot show."
+            )
+    if wanted.surely and not overlay.plain:
+        st.caption("Certainty is that of one study's own front; it is not shown for several fronts at once.")
     _caption(sheet, shown, hidden)
 
 
@@ -233,18 +237,20 @@ class Looks:
     size_by: str | None
     most: int
     log_x: bool
+    log_y: bool
     off_budget: bool
     surely: bool
 
 
-def _looks(x: str) -> Looks:
+def _looks(x: str, y: str) -> Looks:
     with st.expander("How it is drawn"):
         left, right = st.columns(2)
         with left:
             size_by = choice.one_of("Size of markers", "size", ["equal", *QUANTITIES], words=UNITS.get)
         with right:
             show = choice.one_of("Candidates shown", "show", list(SHOWN))
-        log = choice.switch("Log axis", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
+        log_x = choice.switch("Log axis across", "log", True, f"A logarithmic axis for {UNITS.get(x, x)}.")
+        log_y = choice.switch("Log axis up", "logy", False, f"A logarithmic axis for {UNITS.get(y, y)}.")
         off = choice.switch(
             "Show off budget",
             "off",
@@ -257,7 +263,7 @@ def _looks(x: str) -> Looks:
             False,
             "Opacity is the probability of standing on the front, for candidates of three fresh seeds or more.",
         )
-    return Looks(None if size_by == "equal" else size_by, SHOWN[show], log, off, sure)
+    return Looks(None if size_by == "equal" else size_by, SHOWN[show], log_x, log_y, off, sure)
 
 
 def _selected() -> None:
@@ -288,7 +294,7 @@ def _together(results: Results) -> None:
         table.drop(columns=["cause", "origin", "hash"]),
         hide_index=True,
         column_config=candidate_formats(table),
-        placeholder="",
+        placeholder=MISSING,
         alt="Candidates chosen together",
     )
     if FEWEST <= len(chosen) <= MOST:
