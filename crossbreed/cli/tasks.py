@@ -179,7 +179,7 @@ def _whether_learned(item: dict[str, Any]) -> str:
     settings = ", ".join(f"{name}={value}" for name, value in found["settings"].items()) or "its defaults"
     seeds = "with one seed" if found["seeds"] == 1 else f"with each of {found['seeds']} seeds"
     return (
-        f"Seen to be learned with {settings}: {found['model']} ({found['parameters']:,} parameters) scored at least "
+        f"Seen to be learned with {settings}: {found['model']} ({found['model_parameters']:,} parameters) scored at least "
         f"{found['score']:.3f} {seeds} after {found['tokens']:,} tokens."
     )
 

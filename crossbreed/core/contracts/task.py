@@ -227,13 +227,13 @@ class Task:
 class Proven:
     """A setting with which a small model was seen to learn the task.
 
-    settings: of the task. model: in words, such as its layers and width. parameters: of the model, in all.
+    settings: of the task. model: in words, such as its layers and width. model_parameters: in all.
     tokens, score: what the worst of ``seeds`` seeds scored on the evaluation items after so many training tokens.
     """
 
     settings: Mapping[str, Any]
     model: str
-    parameters: int
+    model_parameters: int
     tokens: int
     seeds: int
     score: float

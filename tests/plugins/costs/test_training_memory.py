@@ -68,16 +68,29 @@ def test_the_peak_is_weights_moments_and_the_larger_end_of_the_backward_pass(reg
     genome = architecture({"blocks": [block(ATTENTION), block(SWIGLU)]})
     one = estimate(registry, genome, Shape(1, T))
     embedding = genome.vocab * genome.d_model
-    # The loss works on all logits of so few tokens at once: as such, and as wide numbers.
+    # The loss works on all logits of so few tokens at once: as such, and normalised; the head's gradient is there meanwhile.
     logits = 2 * 4 * genome.vocab
-    start = T * (one.kept_bytes_per_token + logits) + 2 * 4 * embedding
+    start = T * one.kept_bytes_per_token + 4 * embedding + max(4 * embedding, T * logits)
     assert one.training_peak_bytes == 12 * one.parameters + max(start, 4 * (one.parameters + embedding))
     few = estimate(registry, genome, Shape(1, 1))
     assert few.training_peak_bytes == 16 * few.parameters + 4 * embedding
     many = estimate(registry, genome, Shape(64, T))
     assert many.training_peak_bytes - 12 * many.parameters == pytest.approx(
-        64 * T * (one.kept_bytes_per_token + logits) + 8 * embedding
+        64 * T * (one.kept_bytes_per_token + logits) + 4 * embedding
     )
+
+
+def test_of_several_pieces_of_logits_the_one_before_is_still_there(registry: Registry) -> None:
+    genome = architecture({"blocks": [block(ATTENTION), block(SWIGLU)]}).model_copy(update={"vocab": 50_000})
+    tokens, rows = 4096, 1024
+    for dtype in ("float32", "bfloat16"):
+        found = estimate(registry, genome, Shape(1, tokens, dtype))
+        head = 4 * genome.vocab * genome.d_model
+        held = found.training_peak_bytes - 12 * found.parameters - tokens * found.kept_bytes_per_token
+        copies = 2 * sum(part.weight_reads for part in found.parts if part.site != "embedding")
+        assert held - (copies if dtype == "bfloat16" else 0) == pytest.approx(
+            16 * rows * genome.vocab + head, rel=0.01
+        )
 
 
 @pytest.mark.parametrize("name", GENOMES)
