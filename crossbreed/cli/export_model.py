@@ -9,6 +9,7 @@ import typer
 
 from crossbreed.cli.generate import PointOption
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.output import data_console, print_json
 
 
@@ -52,6 +53,7 @@ def export_model(
                 "tensors": made.tensors,
                 "mode_schedule": config["mode_schedule"],
                 "record": record,
+                "conventions": [CONVENTIONS, MEMORY],
             },
         )
         return

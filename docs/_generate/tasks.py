@@ -42,7 +42,7 @@ def _seen(proven: Proven | None) -> str:
     settings = ", ".join(f"`{key}: {_yaml(value)}`" for key, value in proven.settings.items()) or "defaults"
     return (
         f"{settings}: {proven.score:.3f} after {proven.tokens / 1e6:.2g} million tokens by {proven.model} "
-        f"({proven.parameters / 1e3:.0f} thousand parameters), {_seeds(proven.seeds)}"
+        f"({proven.model_parameters / 1e3:.0f} thousand parameters), {_seeds(proven.seeds)}"
     )
 
 

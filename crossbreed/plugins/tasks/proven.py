@@ -9,12 +9,17 @@ from crossbreed.core.contracts.task import Proven
 
 PROVEN: dict[str, Proven] = {
     "facts": Proven(
-        {}, "1 layer of attention and SwiGLU at width 64", parameters=46784, tokens=251904, seeds=2, score=1.0
+        {},
+        "1 layer of attention and SwiGLU at width 64",
+        model_parameters=46784,
+        tokens=251904,
+        seeds=2,
+        score=1.0,
     ),
     "recall": Proven(
         {},
         "2 layers of attention and SwiGLU at width 64",
-        parameters=86336,
+        model_parameters=86336,
         tokens=501760,
         seeds=2,
         score=0.995,
@@ -22,7 +27,7 @@ PROVEN: dict[str, Proven] = {
     "noisy_recall": Proven(
         {},
         "2 layers of attention and SwiGLU at width 64",
-        parameters=85312,
+        model_parameters=85312,
         tokens=503808,
         seeds=2,
         score=0.999,
@@ -30,7 +35,7 @@ PROVEN: dict[str, Proven] = {
     "needle": Proven(
         {"length": 32},
         "2 layers of attention and SwiGLU at width 64",
-        parameters=86400,
+        model_parameters=86400,
         tokens=501760,
         seeds=2,
         score=0.997,
@@ -38,7 +43,7 @@ PROVEN: dict[str, Proven] = {
     "filler_recall": Proven(
         {"length": 64, "pairs": 4, "queries": 12},
         "2 layers of attention and SwiGLU at width 64",
-        parameters=86336,
+        model_parameters=86336,
         tokens=1503232,
         seeds=2,
         score=0.997,
@@ -46,7 +51,7 @@ PROVEN: dict[str, Proven] = {
     "copy": Proven(
         {},
         "2 layers of attention and SwiGLU at width 64",
-        parameters=84416,
+        model_parameters=84416,
         tokens=251904,
         seeds=2,
         score=1.0,
@@ -54,7 +59,7 @@ PROVEN: dict[str, Proven] = {
     "selective_copy": Proven(
         {"items": 4, "length": 20},
         "3 layers of attention and SwiGLU at width 64",
-        parameters=126016,
+        model_parameters=126016,
         tokens=500480,
         seeds=2,
         score=0.994,
@@ -62,7 +67,7 @@ PROVEN: dict[str, Proven] = {
     "compression": Proven(
         {},
         "2 layers of attention and SwiGLU at width 64",
-        parameters=87744,
+        model_parameters=87744,
         tokens=251904,
         seeds=2,
         score=1.0,
@@ -70,7 +75,7 @@ PROVEN: dict[str, Proven] = {
     "parity": Proven(
         {},
         "1 layer of Gated DeltaNet and SwiGLU at width 64",
-        parameters=59240,
+        model_parameters=59240,
         tokens=501760,
         seeds=2,
         score=0.992,
@@ -78,7 +83,7 @@ PROVEN: dict[str, Proven] = {
     "fuzzy_recall": Proven(
         {},
         "3 layers of attention and SwiGLU at width 64",
-        parameters=126976,
+        model_parameters=126976,
         tokens=4001792,
         seeds=2,
         score=0.985,
@@ -86,7 +91,7 @@ PROVEN: dict[str, Proven] = {
     "permutations": Proven(
         {"points": 3},
         "2 layers of Gated DeltaNet and SwiGLU at width 64",
-        parameters=118544,
+        model_parameters=118544,
         tokens=4000768,
         seeds=2,
         score=0.947,
@@ -94,7 +99,7 @@ PROVEN: dict[str, Proven] = {
     "arithmetic": Proven(
         {"modulus": 5, "length": 13},
         "2 layers of Gated DeltaNet and SwiGLU at width 64",
-        parameters=118736,
+        model_parameters=118736,
         tokens=4000256,
         seeds=1,
         score=0.98,
@@ -102,7 +107,7 @@ PROVEN: dict[str, Proven] = {
     "pointers": Proven(
         {"places": 5, "hops": 2, "length": 24},
         "3 layers of attention and SwiGLU at width 64",
-        parameters=125376,
+        model_parameters=125376,
         tokens=2750976,
         seeds=1,
         score=0.991,
@@ -110,7 +115,7 @@ PROVEN: dict[str, Proven] = {
     "variables": Proven(
         {},
         "3 layers of attention and SwiGLU at width 64",
-        parameters=126272,
+        model_parameters=126272,
         tokens=4001792,
         seeds=1,
         score=0.993,

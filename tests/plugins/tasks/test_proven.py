@@ -48,7 +48,7 @@ def test_a_proven_setting_is_offered_legal_and_beyond_guessing(
     tried = prove.TRIED[number_of(prove, name)]
     assert 0 < found.tokens <= 1.01 * tried.tokens
     assert found.seeds >= 1
-    assert found.parameters < 200_000
+    assert found.model_parameters < 200_000
 
 
 def test_every_task_that_has_a_solver_was_tried(registry: Registry, prove: ModuleType) -> None:
@@ -58,7 +58,7 @@ def test_every_task_that_has_a_solver_was_tried(registry: Registry, prove: Modul
 def test_facts_are_learnt_again(prove: ModuleType) -> None:
     found = prove.tried(number_of(prove, "facts"), 7, "cpu")
     assert found["score"] >= 0.99
-    assert found["parameters"] == PROVEN["facts"].parameters
+    assert found["parameters"] == PROVEN["facts"].model_parameters
 
 
 @pytest.mark.slow
@@ -67,4 +67,4 @@ def test_what_was_learnt_is_learnt_again(prove: ModuleType, name: str) -> None:
     found = prove.tried(number_of(prove, name), 0, "cpu")
     # Sums may differ in their last bits from machine to machine, and so may the look at which a run ends.
     assert found["score"] >= PROVEN[name].score - 0.02
-    assert found["parameters"] == PROVEN[name].parameters
+    assert found["parameters"] == PROVEN[name].model_parameters
