@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.generate import PointOption
 from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
-from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.output import data_console, print_json
 
 
