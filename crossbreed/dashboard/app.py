@@ -12,6 +12,12 @@ from crossbreed.dashboard.live import SECONDS, unavailable
 from crossbreed.figures.words import code
 
 VIEWS = Path(__file__).parent / "views"
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" fill="none" stroke-width="2" stroke-linecap="round">'
+    '<path stroke="#0F85C9" d="M4 1c0 7 8 7 8 14"/><path stroke="#E69F00" d="M12 1c0 7-8 7-8 14"/></svg>'
+)
+"""Drawn here: browsers would fetch one of Streamlit's named icons from another host."""
+
 _STYLE = """<style>
 .stMainBlockContainer { padding-top: 4.5rem; padding-bottom: 3rem; }
 [data-testid="stCaptionContainer"] { color: inherit; opacity: 0.85; }
@@ -26,7 +32,7 @@ full of words keep the width that those need, and scroll where a screen is narro
 
 
 def main() -> None:
-    st.set_page_config(page_title="crossbreed", page_icon=":material/genetics:", layout="wide")
+    st.set_page_config(page_title="crossbreed", page_icon=_ICON, layout="wide")
     st.html(_STYLE)
     page = st.navigation(
         [

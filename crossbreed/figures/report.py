@@ -38,7 +38,11 @@ from crossbreed.figures.words import (
 )
 
 LATEST_RUNS = 100
+CROWDED_NAMED = 3
+"""Speeds that were not timed alone of which the report says who else was at work; a study may have thousands."""
 COSTS = ("parameters", "training_flops_per_token", "memory_bytes")
+PROGRESS = ("resumed_step",)
+"""What an environment tells of a run's course and not of its software."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def report_html(study: Study) -> str:
         sections=[
             _front(found, objectives),
             _members(found, objectives),
+            _certificates(found),
             _budget([c for c in found if c.point == OWN]),
             _genes(study, found, objectives),
             _failures(study),
@@ -168,10 +173,13 @@ def _front(found: Sequence[Candidate], objectives: Objectives) -> Section:
         f"{UNITS.get(name, name)}, measured under one key: {key_in_words(key)}."
         for name, key in objectives.keys.items()
     ]
+    timed = crowded(found, objectives)
     notes += [
         f"Not timed alone: candidate {c.number}, seed {c.seed}, {UNITS.get(c.metric, c.metric)}: {c.neighbours}."
-        for c in crowded(found, objectives)
+        for c in timed[:CROWDED_NAMED]
     ]
+    if len(timed) > CROWDED_NAMED:
+        notes.append(f"{len(timed) - CROWDED_NAMED} more of the speeds were not timed alone.")
     return Section("Front", figures=[_html(figure, "front")], notes=notes)
 
 
@@ -187,15 +195,13 @@ def _members(found: Sequence[Candidate], objectives: Objectives) -> Section:
         *(UNITS.get(n, n) for n in objectives.names),
         "on the front in",
     ]
-    headings += [UNITS.get(n, n) for n in COSTS if n not in objectives.names]
-    quantities = list(
-        dict.fromkeys(q["quantity"] for c in members for q in (c.row.certificate or {}).get("quantities", ()))
-    )
-    headings += [f"off {short_name(q)}" for q in quantities] + ["hash"]
+    ruled = {q["quantity"] for c in members for q in (c.row.certificate or {}).get("quantities", ())}
+    # What the budget rules stands in the certificates.
+    costs = [n for n in COSTS if n not in objectives.names and n not in ruled]
+    headings += [*(UNITS.get(n, n) for n in costs), "hash"]
     rows = []
     for c in members:
         probability = surely.get(c.key)
-        off = {q["quantity"]: q["residual"] for q in (c.row.certificate or {}).get("quantities", ())}
         cells = [
             f"{c.row.number}{' (provisional)' if c.provisional else ''}",
             c.row.family,
@@ -204,14 +210,40 @@ def _members(found: Sequence[Candidate], objectives: Objectives) -> Section:
         ]
         cells += [mean_with_interval(c, name) for name in objectives.names]
         cells.append("–" if probability is None else f"{probability:.0%}")
-        cells += [amount(n, (c.row.ledger or {}).get(n)) for n in COSTS if n not in objectives.names]
-        cells += [percent(off.get(q)) for q in quantities]
+        cells += [amount(n, (c.row.ledger or {}).get(n)) for n in costs]
         rows.append([*cells, c.row.hash[:12]])
-    notes = [
-        CONVENTIONS,
-        "On the front in: of draws of all means from their t distributions; unknown below 3 seeds.",
-    ]
-    return Section("Members of the front", table=Table(headings, rows), notes=notes)
+    return Section(
+        "Members of the front",
+        table=Table(headings, rows),
+        notes=["On the front in: of draws of all means from their t distributions; unknown below 3 seeds."],
+    )
+
+
+def _certificates(found: Sequence[Candidate]) -> Section:
+    """What the members of the front cost, and how far that is from what the budget asks: a line a quantity, so that a sheet of
+    paper holds it."""
+    members = {c.row.number: c for c in found if c.on_front}
+    rows = []
+    for each in certified(list(members.values())):
+        for q in each.nominal.quantities:
+            rows.append(
+                [
+                    str(each.number),
+                    short_name(q.quantity),
+                    f"{'±' if q.kind == 'match' else '≤ +'}{100 * q.tolerance:.3g}%",
+                    amount(q.quantity, q.target),
+                    amount(q.quantity, q.value),
+                    f"{percent(q.residual)} {'✓' if q.ok else '✗'}",
+                    percent(each.realised.get(q.quantity)),
+                ]
+            )
+    headings = ["#", "quantity", "allowed", "reference", "value", "nominal residual", "realised residual"]
+    notes = ["Nominal: before training. Realised: at the rates that trained routers chose, mean over runs."]
+    return Section(
+        "Certificates of the members",
+        table=Table(headings, rows) if rows else None,
+        notes=[*notes, CONVENTIONS],
+    )
 
 
 def _budget(found: Sequence[Candidate]) -> Section:
@@ -275,10 +307,16 @@ def _environment(study: Study) -> Section:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Versions, and which backends were used."""
-    shown = {k: v for k, v in environment.items() if v is not None and not isinstance(v, Mapping)}
+    """Versions, which backends were used, and which were compared with the reference before they were."""
+    plain = {
+        k: str(v) for k, v in environment.items() if isinstance(v, str | int | float) and k not in PROGRESS
+    }
     used = sorted(set((environment.get("backends") or {}).values()))
-    return shown | ({"backends": ", ".join(used)} if used else {})
+    checked = {
+        f"{p['mixer']} was checked against its reference": f"{p['backend']} in {p['dtype']}"
+        for p in environment.get("probes") or ()
+    }
+    return plain | ({"backends": ", ".join(used)} if used else {}) | checked
 
 
 def report_parquet(study: Study) -> bytes:

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from crossbreed.core.search.study import Study
+from crossbreed.figures.words import short_name
 from tests.cli.conftest import Cli
-from tests.dashboard.browser import chromium
+from tests.dashboard.browser import browsing, chromium
 from tests.dashboard.material import HOSTILE, STUDY, store
 
 
@@ -38,9 +39,28 @@ def test_a_page_holds_the_study_loads_nothing_and_shows_names_as_text(
     with Study.open(str(database)) as study:
         front = study.front()
         infeasible = next(c for c in study.read_candidates() if c.row.state == "infeasible")
+        members = [c.row for c in study.read_candidates() if c.on_front]
     for family in front["family"]:
         assert f"<td>{family}</td>" in page
+    for row in members:
+        for q in (row.certificate or {})["quantities"]:
+            residual = re.escape(f"{q['residual']:+.2%} ✓")
+            line = rf"<tr><td>{row.number}</td><td>{short_name(q['quantity'])}</td>.*{residual}"
+            assert re.search(line, page), line
     assert str(infeasible.row.cause)[:60] in page
+
+
+def test_a_report_on_paper_loses_no_column(cli: Cli, database: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study.html"
+    assert cli("report", "--db", database, "--out", out).code == 0
+    with browsing() as browser, browser.open(width=720) as page:
+        page.emulate_media(media="print")
+        page.goto(out.as_uri())
+        assert page.locator("table").count() >= 4
+        for table in page.locator("table").all():
+            box = table.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 720
 
 
 def test_tables_hold_what_the_study_says(cli: Cli, database: Path, tmp_path: Path) -> None:

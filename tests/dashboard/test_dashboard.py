@@ -303,6 +303,19 @@ def _content(database: Path) -> str:
         return hashlib.sha256("\n".join(connection.iterdump()).encode()).hexdigest()
 
 
+def test_a_page_asks_no_other_host(server: Server, browser: Chromium) -> None:
+    asked: list[str] = []
+    with browser.open(fresh=True) as page:
+        page.on("request", lambda request: asked.append(request.url))
+        visit(page, server.url("front", study=STUDY))
+        expect(markers(page).first).to_be_visible()
+        # The icon of the page is set once everything else stands.
+        icon = page.locator("link[rel~=icon]").first
+        expect(icon).to_have_attribute("href", re.compile("^data:image/svg"))
+    elsewhere = [a for a in asked if not a.startswith((server.address, "data:", "blob:"))]
+    assert elsewhere == []
+
+
 def test_no_request_reaches_a_file_outside_the_app(server: Server, database: Path) -> None:
     for path in (
         "../results.db",

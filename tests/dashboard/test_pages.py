@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
@@ -153,6 +154,31 @@ def test_a_study_is_saved_as_a_page_that_needs_no_server(
         expect(page.get_by_text(HOSTILE).first).to_be_visible()
         assert page.evaluate("window.hacked") is None
         page.screenshot(path=tmp_path / "report.png", full_page=True)
+
+
+def test_tables_are_saved_as_the_database_has_them(
+    server: Server, browser: Chromium, database: Path, tmp_path: Path
+) -> None:
+    with Study.open(str(database), STUDY) as study:
+        expected = study.candidates()
+    readers = {"CSV": pd.read_csv, "Parquet": pd.read_parquet, "JSON": pd.read_json}
+    with browser.open() as page:
+        visit(page, server.url("front", study=STUDY))
+        for kind, read in readers.items():
+            with page.expect_download() as waiting:
+                page.locator(f".st-key-save-{kind} button").click()
+            saved = tmp_path / waiting.value.suggested_filename
+            waiting.value.save_as(saved)
+            assert saved.name == f"{STUDY}.{kind.lower()}"
+            found = read(saved)
+            assert found["hash"].tolist() == expected["hash"].tolist()
+            assert found["score"].tolist() == pytest.approx(expected["score"].tolist(), nan_ok=True)
+        with page.expect_download() as waiting:
+            page.locator(".st-key-front-chart").hover()
+            page.locator(".st-key-front-chart .modebar-btn[data-title^='Download']").click()
+        assert waiting.value.suggested_filename == "front.svg"
+        waiting.value.save_as(tmp_path / "front.svg")
+        assert "gated_deltanet" in (tmp_path / "front.svg").read_text()
 
 
 def test_the_server_never_failed(server: Server) -> None:
