@@ -56,6 +56,8 @@ def test_candidates_are_compared_on_the_seeds_they_share(
         page.keyboard.press("Escape")
         expect(page).to_have_url(re.compile("with=0%2C1%2C4"))
         expect(page.locator(".st-key-pairs-score .js-plotly-plot").last).to_contain_text("#1 − #4")
+        visit(page, server.url("compare", study=STUDY, **{"with": "0,1,3"}))
+        expect(page.get_by_text("#0 and #3 share no seed")).to_have_count(1)
         # A candidate that was never trained stays in every chart, and the chart says why it shows nothing.
         visit(page, server.url("compare", study=STUDY, **{"with": "0,6"}))
         expect(page.locator(".st-key-bars-score .js-plotly-plot").last).to_contain_text("not applicable")

@@ -134,9 +134,9 @@ def _pairs(chosen: Sequence[Candidate], results: Results) -> None:
         "First minus second over the seeds that both have, with 95% intervals; green: the first is better, red: the second, "
         "grey: not told apart (p of all pairs together after Holm's correction, 5%). A hollow dot has too few seeds."
     )
-    untold = [c for c in compared if c.paired is None]
-    for comparison in untold:
-        st.caption(comparison.sentence)
+    # Of two candidates without a shared seed the same is said for every objective.
+    for sentence in dict.fromkeys(c.sentence for c in compared if c.paired is None):
+        st.caption(sentence)
 
 
 def _genes(study: StudyRow, at: Stamp, results: Results) -> None:
