@@ -316,7 +316,8 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
         f"{p['mixer']} was checked against its reference": f"{p['backend']} in {p['dtype']}"
         for p in environment.get("probes") or ()
     }
-    return plain | ({"backends": ", ".join(used)} if used else {}) | checked
+    libraries = environment.get("libraries") or {}
+    return plain | ({"backends": ", ".join(used)} if used else {}) | libraries | checked
 
 
 def report_parquet(study: Study) -> bytes:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import platform
+import re
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from crossbreed.core.contracts.capabilities import CUDA, KNOWN_NEEDS
 from crossbreed.core.contracts.context import ExecutionChoice
 from crossbreed.core.errors import ConfigError
 
@@ -40,6 +43,7 @@ def device_name(device: torch.device) -> str:
 
 def describe(device: torch.device, model: nn.Module | None = None) -> dict[str, Any]:
     """Plain data about the process a trial runs in."""
+    used = {} if model is None else backends(model)
     return {
         "crossbreed": version("crossbreed"),
         "python": platform.python_version(),
@@ -49,7 +53,8 @@ def describe(device: torch.device, model: nn.Module | None = None) -> dict[str, 
         "device_type": device.type,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
-        "backends": {} if model is None else backends(model),
+        "backends": used,
+        "libraries": libraries(used.values()) or None,
     }
 
 
@@ -57,6 +62,15 @@ def backends(model: nn.Module) -> dict[str, str]:
     """Module path -> implementation in use, for every part of the model that states one."""
     found = {name: getattr(module, "backend", None) for name, module in model.named_modules()}
     return {name: backend for name, backend in found.items() if isinstance(backend, str)}
+
+
+def libraries(used: Iterable[str]) -> dict[str, str]:
+    """Distribution -> version, for what the backends in use import beside PyTorch."""
+    words = {word for backend in used for word in re.findall(r"\w+", backend)}
+    modules = {need.split(".")[0] for word in words for need in KNOWN_NEEDS.get(word, ()) if need != CUDA}
+    owners = packages_distributions() if modules - {"torch"} else {}
+    names = {name for module in modules - {"torch"} for name in owners.get(module, ())}
+    return {name: version(name) for name in sorted(names)}
 
 
 def policy(backend: str, execution: ExecutionChoice = "auto") -> str:

@@ -28,7 +28,17 @@ POLL_S = 1.0
 TRAINED = ("done", "off_budget")
 COMPARABLE = (*TRAINED, "diverged")
 """How a run may end again: anything else says something about this machine, not about the result."""
-ENVIRONMENT = ("crossbreed", "python", "torch", "platform", "device", "cuda", "threads", "backends")
+ENVIRONMENT = (
+    "crossbreed",
+    "python",
+    "torch",
+    "platform",
+    "device",
+    "cuda",
+    "threads",
+    "backends",
+    "libraries",
+)
 """What of a run's environment may change its numbers."""
 
 

@@ -128,7 +128,8 @@ def _software(study: StudyRow, at: Stamp) -> None:
                 }
             )
     plugins = {plugin for r in runs for plugin in r.identities.items()}
-    rows += [{"what": name, "version": version} for name, version in sorted(plugins)]
+    libraries = {one for r in runs for one in ((r.environment or {}).get("libraries") or {}).items()}
+    rows += [{"what": name, "version": version} for name, version in sorted(libraries) + sorted(plugins)]
     used = sorted({name for r in runs for name in ((r.environment or {}).get("backends") or {}).values()})
     st.dataframe(
         pd.DataFrame(rows),
