@@ -12,7 +12,7 @@ import pytest
 from crossbreed.core.search.study import Study
 from crossbreed.figures.words import short_name
 from tests.cli.conftest import Cli
-from tests.dashboard.browser import browsing, chromium
+from tests.dashboard.browser import Chromium, chromium
 from tests.dashboard.material import HOSTILE, STUDY, store
 
 
@@ -50,10 +50,12 @@ def test_a_page_holds_the_study_loads_nothing_and_shows_names_as_text(
     assert str(infeasible.row.cause)[:60] in page
 
 
-def test_a_report_on_paper_loses_no_column(cli: Cli, database: Path, tmp_path: Path) -> None:
+def test_a_report_on_paper_loses_no_column(
+    cli: Cli, database: Path, tmp_path: Path, browser: Chromium
+) -> None:
     out = tmp_path / "study.html"
     assert cli("report", "--db", database, "--out", out).code == 0
-    with browsing() as browser, browser.open(width=720) as page:
+    with browser.open(width=720) as page:
         page.emulate_media(media="print")
         page.goto(out.as_uri())
         assert page.locator("table").count() >= 4
