@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from crossbreed.claims.judge import Direction
@@ -20,7 +20,8 @@ SCALES: tuple[Scale, ...] = ("cpu", "gpu")
 class Arm:
     """One model of an experiment.
 
-    points:  operating points at which it is judged beside its own decisions.
+    points:  operating points at which it is judged beside its own decisions, by what claims call them: a schedule counts tokens,
+             which scales have different numbers of.
     rate_of: another arm whose routers' realised rate its random or learned routers get (of that arm's chosen tuning run).
     like:    another arm whose matched dimensions it keeps, so that the two differ in their routers alone; otherwise its own
              free dimensions are moved into the budget.
@@ -28,7 +29,7 @@ class Arm:
 
     name: str
     architecture: Architecture
-    points: tuple[str, ...] = ()
+    points: Mapping[str, str] = field(default_factory=dict)
     rate_of: str | None = None
     like: str | None = None
 

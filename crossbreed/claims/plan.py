@@ -50,7 +50,8 @@ class Unit:
 def setting_of(experiment: Experiment) -> str:
     """SHA-256 (hex) of everything that runs of an experiment must share to stand beside each other."""
     arms = [
-        [a.name, a.architecture.model_dump(mode="json"), a.points, a.rate_of, a.like] for a in experiment.arms
+        [a.name, a.architecture.model_dump(mode="json"), dict(a.points), a.rate_of, a.like]
+        for a in experiment.arms
     ]
     return digest_of([experiment.task, arms, experiment.budget, experiment.recipe, experiment.lrs])
 

@@ -29,10 +29,10 @@ LEDGER = ("decode_flops_per_token", "prefill_flops_per_token", "training_flops_p
 
 @dataclass(frozen=True)
 class Order:
-    """A run to be made. ``head``: what identifies it, kept as its data begins; ``points``: beside its own decisions."""
+    """A run to be made. ``head``: what identifies it, kept as its data begins; ``points``: beside its own decisions, by the names they are kept under."""
 
     head: Mapping[str, Any]
-    points: tuple[str, ...]
+    points: dict[str, str]
     architecture: dict[str, Any]
     certificate: dict[str, Any]
     budget: dict[str, Any]
@@ -67,8 +67,8 @@ def make(order: Order) -> dict[str, Any]:
             trainer.advance(tokens, lambda: False)
             found["points"][OWN] = _judged(trainer, OWN, order)
             found["curve"].append([trainer.tokens, found["points"][OWN]["score"]])
-        for name in order.points:
-            found["points"][name] = _judged(trainer, name, order)
+        for name, point in order.points.items():
+            found["points"][name] = _judged(trainer, point, order)
         found["seen"] = _seen(trainer, order.head["seed"])
     except Diverged as error:
         found |= {"state": "diverged", "cause": str(error), "points": {}}

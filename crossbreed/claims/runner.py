@@ -139,7 +139,7 @@ def order_of(unit: Unit, device: str) -> Order:
     experiment = unit.experiment
     return Order(
         head=describe(unit),
-        points=unit.arm.points,
+        points=dict(unit.arm.points),
         architecture=dict(unit.matched["genome"]),
         certificate=dict(unit.matched["certificate"]),
         budget=unit.budget.model_dump(mode="json"),

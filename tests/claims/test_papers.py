@@ -44,7 +44,7 @@ def test_every_arm_is_certified_inside_its_budget(
             assert made is not None
             assert made["certificate"]["feasible"], (experiment.name, arm.name)
             modes = made["genome"]["mode_router"] is not None
-            for name in arm.points:
+            for name in arm.points.values():
                 point = OperatingPoint.parse(name)
                 assert point.name == name
                 assert modes or point.schedule is None

@@ -67,7 +67,7 @@ def test_every_arm_has_its_certificate_and_every_run_its_numbers(recorded: Path)
         assert arm["certificate"]["feasible"]
         assert arm["certificate"]["quantities"][0]["quantity"] == "parameters"
     always = next(r for r in record.runs if r["arm"] == "always")
-    assert set(always["points"]) == {"own", "forced:1"}
+    assert set(always["points"]) == {"own", "open"}
     assert [tokens for tokens, _ in always["curve"]] == [320, 640]
     assert always["tokens"] == 640
     gated = next(r for r in record.runs if r["arm"] == "gated")

@@ -29,7 +29,7 @@ EXPERIMENT = Experiment(
             rate_of="gated",
             like="gated",
         ),
-        Arm("always", body(), points=("forced:1",)),
+        Arm("always", body(), points={"open": "forced:1"}),
     ),
     {"match": {"parameters": 0.02}},
     {"tokens": 640, "batch": 8, "rungs": (0.5, 1.0)},

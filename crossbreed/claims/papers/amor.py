@@ -30,7 +30,7 @@ FAR = 106_000
 
 @dataclass(frozen=True)
 class Size:
-    """One scale. ``key_size``: of the backbone's one head, which bounds what its state can hold."""
+    """One scale. ``key_size``: of the backbone's one head, which bounds what its state can hold. ``many`` and ``few`` pairs."""
 
     d_model: int
     layers: int
@@ -38,20 +38,21 @@ class Size:
     key_size: int
     head_size: int
     hidden: int
-    pairs: int
+    many: int
     few: int
-    queries: int
-    kinds: int
-    length: int
     tokens: int
+    text_tokens: int
     batch: int
     lrs: tuple[float, ...]
 
 
 SIZES: dict[Scale, Size] = {
-    "cpu": Size(48, 1, 2, 4, 24, 96, 3, 1, 8, 4, 40, 1_200_000, 32, (5e-3, 1e-2)),
-    "gpu": Size(128, 2, 3, 8, 32, 256, 16, 4, 24, 32, 192, 40_000_000, 64, (1e-3, 3e-3, 6e-3)),
+    "cpu": Size(48, 1, 2, 4, 24, 96, 4, 2, 320_000, 500_000, 32, (3e-3, 5e-3)),
+    "gpu": Size(128, 2, 3, 8, 32, 256, 16, 4, 40_000_000, 40_000_000, 64, (1e-3, 3e-3, 6e-3)),
 }
+
+
+RECALL_NOTE = "At scale cpu answers are the only targets and the recall is of 4 pairs, since small models take too long to learn it in a text."
 
 
 def budget(s: Size) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def gate(kappa: float = 0.2, **params: object) -> Router:
     return Router(name="entropy_gate", params={"kappa": kappa, **params})
 
 
+TWICE = {"twice": "length:2"}
 CONV = {"width": 4, "on": "kv"}
 """On keys and values of every attention, rivals' too: a few hundred steps are too few to learn the look one token back that
 recall needs. The released blocks have none."""
@@ -113,20 +115,28 @@ def model(s: Size, router: Router | None, blocks: int | None = None) -> Architec
     return Architecture(vocab=2, d_model=s.d_model, stages=stages)
 
 
-def recall(s: Size, pairs: int, noise: float = 0.0) -> dict[str, Any]:
-    """T1, recall in a text that can be predicted, and with ``noise`` T2; every token is a target. The number of pairs is what
-    the backbone's state must hold."""
+def text(scale: Scale, pairs: int, noise: float = 0.0) -> dict[str, Any]:
+    """T1, recall in a text that can be predicted, and with ``noise`` T2: every token is a target."""
+    kinds, queries, length = (6, 8, 64) if scale == "cpu" else (32, 24, 192)
     params = {
         "pairs": pairs,
-        "queries": s.queries,
-        "keys": s.kinds,
-        "values": s.kinds,
-        "fillers": s.kinds,
-        "length": s.length,
-        "likely": 1.0,
+        "queries": queries,
+        "keys": kinds,
+        "values": kinds,
+        "fillers": kinds,
+        "length": length,
         "noise": noise,
     }
     return {"name": "filler_recall", "params": params}
+
+
+def recall(scale: Scale, pairs: int) -> dict[str, Any]:
+    """Pairs to remember: in a text, or at the smaller scale, where recall in texts takes too long to learn, alone and with
+    answers as the only targets."""
+    if scale == "gpu":
+        return text(scale, pairs)
+    params = {"vocab": 16, "pairs": pairs, "length": 20, "queries": 8, "eval_items": 512}
+    return {"name": "recall", "params": params}
 
 
 def serial(s: Size, fused: bool = False) -> Architecture:
@@ -140,11 +150,13 @@ def serial(s: Size, fused: bool = False) -> Architecture:
 
 def experiments(scale: Scale) -> tuple[Experiment, ...]:
     s = SIZES[scale]
-    recipe = {"tokens": s.tokens, "batch": s.batch}
-    entropy, rare, alone = model(s, gate()), model(s, gate(0.77)), model(s, None, 0)
+    entropy, rare, alone, always = model(s, gate()), model(s, gate(0.77)), model(s, None, 0), model(s, None)
+    amor = Arm("amor", entropy)
+    drawn = Arm("random", model(s, RANDOM), rate_of="amor", like="amor")
 
     def made(name: str, task: dict[str, Any], *arms: Arm) -> Experiment:
-        return Experiment(name, task, arms, budget(s), recipe, s.lrs)
+        tokens = s.tokens if task == recall(scale, s.many) or name == "few" else s.text_tokens
+        return Experiment(name, task, arms, budget(s), {"tokens": tokens, "batch": s.batch}, s.lrs)
 
     rivals = (
         Arm("learned", model(s, LEARNED), rate_of="amor", like="amor"),
@@ -152,27 +164,29 @@ def experiments(scale: Scale) -> tuple[Experiment, ...]:
         Arm("serial", serial(s)),
         Arm("fused", serial(s, fused=True)),
     )
-    return (
+    found = (
         made(
             "recall",
-            recall(s, s.pairs),
-            Arm("amor", entropy, points=("length:2",)),
+            recall(scale, s.many),
+            amor,
             Arm("backbone", alone),
-            Arm("always", model(s, None), points=("length:2",)),
-            Arm("random", model(s, RANDOM), rate_of="amor", like="amor"),
-            Arm("late", model(s, gate(train=1)), like="amor"),
+            Arm("always", always),
+            drawn,
             Arm("segments", model(s, SEGMENTS), rate_of="amor", like="amor"),
+            Arm("late", model(s, gate(train=1)), like="amor"),
             *(rivals if scale == "gpu" else ()),
         ),
-        made(
-            "rare",
-            recall(s, s.pairs),
-            Arm("amor", rare),
-            Arm("random", model(s, RANDOM), rate_of="amor", like="amor"),
-        ),
-        made("noise-50", recall(s, s.pairs, 0.5), Arm("amor", entropy)),
-        made("noise-70", recall(s, s.pairs, 0.7), Arm("amor", entropy)),
-        made("few", recall(s, s.few), Arm("amor", entropy), Arm("backbone", alone)),
+        made("few", recall(scale, s.few), amor, Arm("backbone", alone)),
+        made("text", text(scale, s.many), Arm("amor", entropy, TWICE), Arm("always", always, TWICE)),
+        made("noise-70", text(scale, s.many, 0.7), amor),
+        made("text-rare", text(scale, s.many), Arm("amor", rare)),
+    )
+    if scale == "cpu":
+        return found
+    return (
+        *found,
+        made("noise-50", text(scale, s.many, 0.5), amor),
+        made("rare", recall(scale, s.many), Arm("amor", rare), drawn),
     )
 
 
@@ -286,6 +300,7 @@ CLAIMS = (
                 unit=ACCURACY,
             ),
         ),
+        note=RECALL_NOTE,
     ),
     Claim(
         "C2",
@@ -307,14 +322,6 @@ CLAIMS = (
                 unit=ACCURACY,
             ),
             Test(
-                "share of answers at which gates fire, less 0.9",
-                of("recall", "amor", "recall:answer"),
-                "at_least",
-                0.05,
-                0.9,
-                "of answers",
-            ),
-            Test(
                 "the gap to drawn gates at kappa 0.77 less that at 0.2",
                 minus(
                     difference("rare", "amor", "random", SCORE), difference("recall", "amor", "random", SCORE)
@@ -324,6 +331,7 @@ CLAIMS = (
                 unit=ACCURACY,
             ),
         ),
+        note=RECALL_NOTE,
     ),
     Claim(
         "C9",
@@ -338,6 +346,7 @@ CLAIMS = (
                 unit=ACCURACY,
             ),
         ),
+        note=RECALL_NOTE,
     ),
     Claim(
         "C4",
@@ -346,7 +355,7 @@ CLAIMS = (
         (
             Test(
                 "mean entropy at the first gate less that at the last",
-                of("recall", "amor", "entropy_drop"),
+                of("text", "amor", "entropy_drop"),
                 "more",
                 0.01,
                 unit="of ln V",
@@ -358,15 +367,18 @@ CLAIMS = (
         "The share of tokens that attend is set by kappa and the shape of the entropies.",
         "about 40 % (v3) at kappa 0.2; about 22 % (v2), which a normal shape gives at 0.77",
         (
+            Test("rate at kappa 0.2 less 0.42", of("text", "amor", "rate"), "equal", 0.05, 0.42, "of tokens"),
             Test(
-                "rate at kappa 0.2 less 0.42", of("recall", "amor", "rate"), "equal", 0.05, 0.42, "of tokens"
-            ),
-            Test(
-                "rate at kappa 0.77 less 0.22", of("rare", "amor", "rate"), "equal", 0.05, 0.22, "of tokens"
+                "rate at kappa 0.77 less 0.22",
+                of("text-rare", "amor", "rate"),
+                "equal",
+                0.05,
+                0.22,
+                "of tokens",
             ),
             Test(
                 "a half less the rate",
-                ((-1.0, of("recall", "amor", "rate")[0][1]),),
+                ((-1.0, of("text", "amor", "rate")[0][1]),),
                 "more",
                 0.02,
                 -0.5,
@@ -382,8 +394,8 @@ CLAIMS = (
             Test(
                 "loss of filler at twice the length less at its own: always on minus AMOR",
                 minus(
-                    minus(of("recall", "always", FILLER + "@length:2"), of("recall", "always", FILLER)),
-                    minus(of("recall", "amor", FILLER + "@length:2"), of("recall", "amor", FILLER)),
+                    minus(of("text", "always", FILLER + "@twice"), of("text", "always", FILLER)),
+                    minus(of("text", "amor", FILLER + "@twice"), of("text", "amor", FILLER)),
                 ),
                 "more",
                 0.02,
@@ -398,14 +410,14 @@ CLAIMS = (
         (
             Test(
                 "share of what fires that is an answer: without noise less with half",
-                minus(of("recall", "amor", "precision:answer"), of("noise-50", "amor", "precision:answer")),
+                minus(of("text", "amor", "precision:answer"), of("noise-50", "amor", "precision:answer")),
                 "more",
                 0.05,
                 unit="of what fires",
             ),
             Test(
                 "share of answers at which gates fire: without noise less with 70 %",
-                minus(of("recall", "amor", "recall:answer"), of("noise-70", "amor", "recall:answer")),
+                minus(of("text", "amor", "recall:answer"), of("noise-70", "amor", "recall:answer")),
                 "more",
                 0.1,
                 unit="of answers",

@@ -30,7 +30,7 @@ scores and states, which are what the modes differ in."""
 
 @dataclass(frozen=True)
 class Size:
-    """One scale. ``queries``: asked for after all pairs; they are the last ``QUERIES`` of the text."""
+    """One scale. ``queries``: asked for after all pairs; the last tokens of the text, which attention reads."""
 
     d_model: int
     layers: int
@@ -48,11 +48,9 @@ class Size:
 
 
 SIZES: dict[Scale, Size] = {
-    "cpu": Size(32, 2, 8, 3, 12, 3, 400_000, 32, (4e-3, 1e-2)),
+    "cpu": Size(64, 2, 8, 3, 5, 5, 200_000, 32, (4e-3, 8e-3)),
     "gpu": Size(256, 4, 32, 25, 182, 36, 30_000_000, 64, (1e-3, 3e-3, 6e-3)),
 }
-QUERIES = "9%"
-"""Share of the text that is queries: below the paper's 10 % of tokens in attention."""
 FAMILIES = {"tg": "gated_deltanet", "tm": "mamba2"}
 
 
@@ -76,15 +74,15 @@ def skipping(s: Size, reader: str) -> Architecture:
     return whole.with_params((0, 0, 0), readers=readers)
 
 
-def schedule(family: str, before: str, after: str) -> str:
-    """The operating point of a context read in one mode and queries in another; L is the linear reader, A attention."""
+def points(s: Size, family: str = "tg") -> dict[str, str]:
+    """A context read in one mode and queries in another; L is the linear reader, A attention."""
     readers = {"L": FAMILIES[family], "A": "attention"}
-    switch = "" if before == after else f",-{QUERIES}={readers[after]}"
-    return f"schedule:0={readers[before]}{switch}"
-
-
-def points(family: str = "tg") -> tuple[str, ...]:
-    return tuple(schedule(family, before, after) for before in "LA" for after in "LA")
+    found = {}
+    for before in readers:
+        for after in readers:
+            switch = "" if before == after else f",-{s.queries}={readers[after]}"
+            found[before + after] = f"schedule:0={readers[before]}{switch}"
+    return found
 
 
 def experiments(scale: Scale) -> tuple[Experiment, ...]:
@@ -92,7 +90,7 @@ def experiments(scale: Scale) -> tuple[Experiment, ...]:
     task = {
         "name": "recall",
         "params": {
-            "vocab": 4 + 8 * s.pairs // 3,
+            "vocab": 4 + 5 * s.pairs // 2,
             "pairs": s.pairs,
             "length": s.length,
             "queries": s.queries,
@@ -102,14 +100,14 @@ def experiments(scale: Scale) -> tuple[Experiment, ...]:
     recipe = {"tokens": s.tokens, "batch": s.batch}
     conv = {"width": 4, "on": "kv"}
     arms = (
-        Arm("tg", oryx(s, "tg"), points()),
+        Arm("tg", oryx(s, "tg"), points(s)),
         Arm("transformer", model(s, attention(s.d_model, s.head_size, short_conv=conv), None)),
         Arm("gdn", model(s, gated_deltanet(s.d_model, s.head_size), None)),
-        Arm("tm", oryx(s, "tm"), points("tm")),
-        Arm("tg-kv-skipped", skipping(s, "attention"), points()),
-        Arm("tg-no-conv", oryx(s, "tg", short_conv=None), points()),
-        Arm("tg-sequence", oryx(s, "tg", segment="sequence"), points()),
-        Arm("tg-tied", oryx(s, "tg", tied_queries=True), points()),
+        Arm("tm", oryx(s, "tm"), points(s, "tm")),
+        Arm("tg-kv-skipped", skipping(s, "attention"), points(s)),
+        Arm("tg-no-conv", oryx(s, "tg", short_conv=None), points(s)),
+        Arm("tg-sequence", oryx(s, "tg", segment="sequence"), points(s)),
+        Arm("tg-tied", oryx(s, "tg", tied_queries=True), points(s)),
     )
     return (Experiment("recall", task, arms, BUDGET, recipe, s.lrs),)
 
@@ -117,9 +115,9 @@ def experiments(scale: Scale) -> tuple[Experiment, ...]:
 ACCURACY = "accuracy"
 
 
-def at(before: str, after: str, arm: str = "tg", quantity: str = "score", family: str = "tg") -> Any:
-    """One arm's number under a schedule."""
-    return of("recall", arm, f"{quantity}@{schedule(family, before, after)}")
+def at(before: str, after: str, arm: str = "tg", quantity: str = "score") -> Any:
+    """One arm's number with a context read in one mode and queries in another."""
+    return of("recall", arm, f"{quantity}@{before}{after}")
 
 
 CLAIMS = (
@@ -194,12 +192,13 @@ CLAIMS = (
             ),
             Test(
                 "TM: linear to attention over linear to linear",
-                minus(at("L", "A", "tm", family="tm"), at("L", "L", "tm", family="tm")),
+                minus(at("L", "A", "tm"), at("L", "L", "tm")),
                 "more",
                 0.05,
                 unit=ACCURACY,
             ),
         ),
+        note="At scale cpu a third of the tokens are read by attention, and 5 pairs are not beyond a Gated DeltaNet's state.",
     ),
     Claim(
         "C3",
