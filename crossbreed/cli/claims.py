@@ -166,7 +166,7 @@ def claims_data(end: str, record: Record, answers: list[Answer]) -> dict[str, An
 
 
 def _print(record: Record, title: str, answers: list[Answer]) -> None:
-    from crossbreed.claims.words import effect, expected, grounds, lacking, late
+    from crossbreed.claims.words import effect, expected, grounds, lacking, late, verdict
 
     console = data_console()
     for a in answers:
@@ -177,7 +177,7 @@ def _print(record: Record, title: str, answers: list[Answer]) -> None:
                 expected(f.part),
                 effect(f.judged, f.part.unit),
                 grounds(f),
-                f.judged.verdict,
+                verdict(f),
             )
             shown.add_row(*map(escape, said))
         console.print(shown)

@@ -46,7 +46,7 @@ def record_of(paper: Paper, scale: Scale) -> Record | None:
 def section(paper: Paper, record: Record, registry: Registry) -> list[str]:
     """One paper at one scale: a line a claim, then every part of each."""
     found = answers(paper, record, registry)
-    lines = [f"### {heading(record)}", "", *(f"**{w}**\n" for w in warnings(paper, record))]
+    lines = [f"### {heading(record)}", "", *(f"{w}\n" for w in warnings(paper, record))]
     lines += ["| | claim | the paper's number | verdict | seeds | tokens |", "|---|---|---|---|---:|---:|"]
     lines += [row(a) for a in found]
     lines += ["", "| | part | expected | found | by | verdict |", "|---|---|---|---|---|---|"]
@@ -55,7 +55,7 @@ def section(paper: Paper, record: Record, registry: Registry) -> list[str]:
         for a in found
         for f in a.parts
     ]
-    return [*lines, "", *notes(found), *arms(paper, record)]
+    return [*lines, "", *notes(found), *tasks(paper, record), *arms(paper, record)]
 
 
 def heading(record: Record) -> str:
@@ -73,16 +73,24 @@ def warnings(paper: Paper, record: Record) -> Iterator[str]:
     """What a reader must know before any verdict."""
     changed = record.changed(paper)
     if changed:
-        yield f"Declared otherwise when these runs were recorded: {', '.join(changed)}. Their verdicts are no tests."
+        yield f"**Declared otherwise when these runs were recorded: {', '.join(changed)}. Their verdicts are no tests.**"
     unknown = [i for i, d in record.declared.items() if d["commit"] is None]
     if unknown:
-        yield f"Declared in no commit when these runs were recorded: {', '.join(unknown)}."
+        yield f"**Declared in no commit when these runs were recorded: {', '.join(unknown)}.**"
+    known = {d["blob"]: d["written"] for d in record.declared.values() if d["blob"]}
+    if known:
+        files = ", ".join(
+            f"{written} (`git log --find-object={blob[:12]}`)" for blob, written in known.items()
+        )
+        yield f"Declared {files}; first run after {record.sessions[0]['began']}."
+    if record.scale == "cpu" and record.runs:
+        yield "A CPU record: small models, few seeds. A GPU record of the same claims is put before it once there is one."
 
 
 def row(a: Answer) -> str:
     tokens = f"{a.tokens / 1e6:,.1f}M" if a.tokens else ""
-    verdict = f"**{a.verdict}**" if a.verdict != "undecided" else "undecided"
-    return f"| {a.claim.id} | {a.claim.sentence} | {a.claim.paper} | {verdict} | {a.seeds or ''} | {tokens} |"
+    said = f"**{a.verdict}**" if a.verdict != "undecided" else "undecided"
+    return f"| {a.claim.id} | {a.claim.sentence} | {a.claim.paper} | {said} | {a.seeds or ''} | {tokens} |"
 
 
 def notes(found: list[Answer]) -> Iterator[str]:
@@ -96,6 +104,20 @@ def notes(found: list[Answer]) -> Iterator[str]:
             said.append(f"- {a.claim.id}: {'; '.join(w.rstrip('.') for w in words)}.")
     if said:
         yield from (*said, "")
+
+
+def tasks(paper: Paper, record: Record) -> Iterator[str]:
+    """What each experiment trains on, and for how long."""
+    if not record.runs:
+        return
+    yield "| experiment | task | tokens a run | learning rates tried |"
+    yield "|---|---|---:|---|"
+    for experiment in paper.experiments[record.scale]:
+        settings = ", ".join(f"{name} {value}" for name, value in experiment.task["params"].items())
+        rates = ", ".join(f"{lr:g}" for lr in experiment.lrs)
+        tokens = int(experiment.recipe["tokens"])
+        yield f"| {experiment.name} | `{experiment.task['name']}`: {settings} | {tokens:,} | {rates} |"
+    yield ""
 
 
 def arms(paper: Paper, record: Record) -> Iterator[str]:
@@ -138,5 +160,6 @@ corrected for the number of claims. What follows from structure and ledger alone
 when it was declared. These are miniatures: a verdict here is about small models on made-up tasks under the stated budget, and
 neither proves nor refutes a paper about models a thousand times as large.
 
-The same command on a GPU (`--scale gpu`) asks the same questions of larger models; runs add up in one file.
+The same command on a GPU (`--scale gpu`) asks the same questions of larger models, and some more; runs add up in one file. Hybrids
+of the three that nobody published have [a page of their own](cross.md).
 """
