@@ -35,6 +35,21 @@ def two_at_work(
     return driver, helper
 
 
+def killed_at_work(url: str, process: Popen, name: str) -> list[tuple[int, int]]:
+    """Kill a process while it holds runs; (trial, seed) of these. It stands still while that is looked at, since a run may end at
+    any moment, and goes on where it is between two."""
+    while True:
+        when(url, lambda r: any(run.state == "running" for run in held_by(r, name)), process)
+        process.send_signal(signal.SIGSTOP)
+        with Repository.open(url, read_only=True, create=False) as repository:
+            left = [(run.number, run.seed) for run in held_by(repository, name)]
+        if left:
+            process.kill()
+            process.wait()
+            return left
+        process.send_signal(signal.SIGCONT)
+
+
 def test_nobody_is_helped_who_does_not_drive(tmp_path: Path) -> None:
     url, file = str(tmp_path / "study.db"), study_of(tmp_path / "marks", ("",))
     Study.start(url, file, registry()).close()
@@ -81,13 +96,7 @@ def test_when_one_of_two_is_killed_the_study_is_finished_by_the_other(
     file = study_of(tmp_path / "marks", ("training", "1:", "2:"), seconds=0.1)
     driver, helper = two_at_work(begin, url, file, tmp_path)
     dead = {"driver": driver, "helper": helper}[victim]
-    # Either may be between two runs just now.
-    when(url, lambda r: any(run.state == "running" for run in held_by(r, victim)), driver, helper)
-    dead.send_signal(signal.SIGKILL)
-    dead.wait()
-    with Repository.open(url) as repository:
-        left = [(run.number, run.seed) for run in held_by(repository, victim)]
-    assert left
+    left = killed_at_work(url, dead, victim)
     if victim == "driver":
         out, err = helper.communicate(timeout=120)
         # It finished what it held, and then there was nobody to help.
