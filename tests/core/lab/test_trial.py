@@ -143,24 +143,6 @@ def test_without_routed_sites_only_own_is_profiled_and_once(job, records_of):
     assert [r.point for r in of(Profiled, records)] == ["own"]
 
 
-def test_a_backend_that_a_study_forces_leaves_models_without_it_to_the_reference(job, records_of):
-    records = records_of(job(backend="fla", phases=("train", "evaluate", "profile")))
-    assert records[-1] == Finished("done"), records[-1].traceback
-    started = next(r for r in records if isinstance(r, Started))
-    assert set(started.environment["backends"].values()) == {"reference"}
-    # One policy for the whole study, so that its candidates are compared with each other.
-    assert {m.policy for r in records if isinstance(r, Profiled) for m in r.measurements} == {"forced:fla"}
-
-
-def test_a_forced_backend_that_is_not_installed_is_named(job, records_of):
-    block = {"sublayers": [{"mixer": "mamba2", "params": {"heads": 2, "head_size": 8, "state_size": 8}}]}
-    data = {"vocab": 20, "d_model": 16, "stages": [{"blocks": [block]}]}
-    (finished,) = records_of(job(data, backend="mamba_ssm"))
-    assert finished.state == "failed"
-    assert "backend 'mamba_ssm'" in finished.cause
-    assert "not installed" in finished.cause
-
-
 def test_the_environment_is_recorded(job, records_of):
     (started,) = of(Started, records_of(job(threads=2)))
     environment = started.environment
