@@ -30,8 +30,9 @@ CUTS = (0, 65, TOKENS - 1, TOKENS)
 """Pieces: the second starts inside a chunk, the last is a decoded token."""
 LOUD = 0.3
 """Noise added to every matrix of a mixer, so that parts that start at zero are seen."""
-NOISE = 1000.0
-"""How many times what the last bits of the input change two ways of computing may differ."""
+NOISE = {"float32": 1000.0, "bfloat16": 2.0}
+"""How many times what the last bits of the input change two ways of computing may differ; in bfloat16 those last bits are many,
+and a choice of experts that they turn is turned by another order of summation, too."""
 FLOORS = {("cpu", "float32"): 1e-4, ("cuda", "float32"): 1e-2, ("cuda", "bfloat16"): 5e-2}
 """Differences that rounding explains, as shares of the largest number; fused kernels on CUDA may take products in TF32."""
 
@@ -117,14 +118,14 @@ def _answer(
         # Somebody's kernel may raise anything; it is what the probe found.
         return WrongBackend(f"{where} fails its probe: it raised {type(error).__name__}: {error}")
     wanted, again = (_computed(reference, dtype, able) for _ in range(2))
-    _stir(reference)
+    _stir(reference, dtype)
     stirred = _computed(reference, dtype, able)
     closest = Probed(mixer, used, device_name(device), dtype, 0.0, 1.0)
     for name, right in wanted.items():
         if not right.isfinite().all():
             return WrongBackend(f"{where} cannot be probed: the reference's {name} are not finite")
         noise = max(_share(right, again[name]), _share(right, stirred[name]))
-        allowed = max(FLOORS[device.type, dtype], NOISE * noise)
+        allowed = max(FLOORS[device.type, dtype], NOISE[dtype] * noise)
         off = _share(right, got[name])
         if not off <= allowed:
             return WrongBackend(
@@ -203,12 +204,12 @@ def _speak(model: LanguageModel) -> None:
             parameter.add_(noise(parameter) * (LOUD if parameter.dim() > 1 else LOUD / 3))
 
 
-def _stir(model: LanguageModel) -> None:
-    """Change the last bits of the input."""
+def _stir(model: LanguageModel, dtype: str) -> None:
+    """Change the last bits of the input, in the precision that is computed in."""
     weight = model.embedding.weight
     noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)).to(weight)
     with torch.no_grad():
-        weight.mul_(1 + torch.finfo(weight.dtype).eps * noise)
+        weight.mul_(1 + torch.finfo(getattr(torch, dtype)).eps * noise)
 
 
 def _share(right: Tensor, other: Tensor) -> float:

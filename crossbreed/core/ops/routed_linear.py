@@ -112,9 +112,9 @@ def _routed(
     if len(to.end_E) != experts:
         raise ConfigError(f"a dispatch to {len(to.end_E)} experts does not fit {experts} of them.")
     x_MD = _Take.apply(x_ND, to.order_M // J, to.place_NJ)
-    if _grouped(x_ND, weights):
+    if _grouped(x_ND):
         narrow = product_dtype(x_ND)
-        grouped = partial(F.grouped_mm, offs=to.end_E)
+        grouped = partial(_grouped_product, end_E=to.end_E)
         y_MO = apply(grouped, x_MD.to(narrow), *(w.to(narrow) for w in weights))
     else:
         rows, matrices = x_MD.split(to.counts), [w.unbind(0) for w in weights]
@@ -127,10 +127,19 @@ def _routed(
     return y_NO
 
 
-def _grouped(x_ND: Tensor, weights: Sequence[Tensor]) -> bool:
+def _grouped(x_ND: Tensor) -> bool:
     """Whether one kernel computes all experts here, without the host knowing how many rows each has."""
-    fitting = all(size % GROUPED_ALIGNMENT == 0 for w in weights for size in w.shape[1:])
-    return x_ND.is_cuda and product_dtype(x_ND) == torch.bfloat16 and fitting and len(x_ND) > 0
+    return x_ND.is_cuda and product_dtype(x_ND) == torch.bfloat16 and len(x_ND) > 0
+
+
+def _grouped_product(x_MD: Tensor, w_EDO: Tensor, end_E: Tensor) -> Tensor:
+    """The rows of each expert times its matrix; sizes that the kernel does not take are filled up with zeros."""
+    D, O = w_EDO.shape[1:]  # noqa: E741
+    more_D, more_O = -D % GROUPED_ALIGNMENT, -O % GROUPED_ALIGNMENT
+    if not more_D and not more_O:
+        return F.grouped_mm(x_MD, w_EDO, offs=end_E)
+    wide_EDO = F.pad(w_EDO, (0, more_O, 0, more_D))
+    return F.grouped_mm(F.pad(x_MD, (0, more_D)), wide_EDO, offs=end_E)[:, :O]
 
 
 class _Take(torch.autograd.Function):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crossbreed.core.errors import WrongBackend
-from crossbreed.core.genome import Architecture
+from crossbreed.core.genome import Architecture, Block, DepthPolicy, Stage, Sublayer
 from crossbreed.core.host import Host, PluginFile
 from crossbreed.core.lab import probe as probes
 from crossbreed.core.lab.probe import probe
@@ -105,3 +105,18 @@ def test_a_backend_that_is_wrong_on_cuda_alone_is_refused_there(registry, dtype)
     for fault in ("tail", "state", "gradient", "nan", "raise"):
         with pytest.raises(WrongBackend, match="fails its probe"):
             probed(registry, cuda, dtype=dtype, fault=fault, device="cuda")
+
+
+@pytest.mark.gpu
+def test_what_many_layers_make_of_rounding_is_not_held_against_a_backend():
+    registry = Host.load()
+    attention = Sublayer(mixer="attention", params={"heads": 4, "head_size": 32})
+    stage = Stage(blocks=(Block(sublayers=(attention,)),), depth=DepthPolicy(name="layered", repeats=8))
+    (found,) = probe(
+        registry.canonical(Architecture(vocab=64, d_model=128, stages=(stage,))),
+        registry,
+        torch.device("cuda"),
+        backend="sdpa",
+        dtype="bfloat16",
+    )
+    assert (found.backend, found.error <= found.allowed < 1) == ("sdpa", True)

@@ -55,13 +55,13 @@ class Counting(Mapping):
 
 
 class Drifting(Mapping):
-    """Against the rules: what it computes depends on how often it was called."""
+    """Against the rules: its sign depends on how often it was called."""
 
     calls = 0
 
     def change(self, y_BTD, context):
         self.calls += 1
-        return y_BTD * (1 + self.calls)
+        return y_BTD if self.calls % 2 else -y_BTD
 
 
 @hookimpl

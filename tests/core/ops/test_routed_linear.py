@@ -107,9 +107,12 @@ def test_shapes_that_do_not_fit_are_named():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("N", "J", "E"), [(1, 2, 4), (65, 2, 4), (300, 3, 64)])
-def test_grouped_products_on_a_gpu_equal_the_dense_sum_without_waiting_for_it(N, J, E):
-    (x, gate, up, down, weight), expert = inputs(N, J, E, 48, 24)
+@pytest.mark.parametrize(
+    ("N", "J", "E", "D", "F"),
+    [(1, 2, 4, 48, 24), (65, 2, 4, 48, 24), (300, 3, 64, 48, 24), (65, 2, 5, 50, 27)],
+)
+def test_grouped_products_on_a_gpu_equal_the_dense_sum_without_waiting_for_it(N, J, E, D, F):
+    (x, gate, up, down, weight), expert = inputs(N, J, E, D, F)
     leaves = [t.bfloat16().double().cuda() for t in (x, gate, up, down, weight)]
     expert = expert.cuda()
     wanted = gradients_on(lambda *a: dense_swiglu(*a[:4], expert, a[4]), leaves)
