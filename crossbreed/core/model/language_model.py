@@ -21,12 +21,8 @@ from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment
 from crossbreed.core.model.seeding import seeded
 from crossbreed.core.model.stage import Stage
 from crossbreed.core.model.state import Carry, ModelState, fresh_positions
-from crossbreed.core.ops.entropy import (
-    linear_cross_entropy,
-    measured_output,
-    normalised_entropy,
-    token_cross_entropy,
-)
+from crossbreed.core.ops.cross_entropy import linear_cross_entropy, token_cross_entropy
+from crossbreed.core.ops.entropy import measured_output, normalised_entropy
 
 EMBEDDING_STD = 0.02
 

@@ -19,8 +19,8 @@ from crossbreed.plugins.costs.bill import Bill, norm_kept
 MOMENTS = 2
 """Numbers that AdamW keeps of each weight."""
 
-LOGITS, ROWS = 1 << 22, 1024
-"""Logits that the loss holds at a time, and of how many rows at least (``core.ops.entropy``)."""
+LOGITS, ROWS = 1 << 22, 2048
+"""Logits that the loss holds at a time, and of how many rows at least (``core.ops.cross_entropy``)."""
 
 
 def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
@@ -36,15 +36,8 @@ def training_peak(bill: Bill, vocab: int, d_model: int, shape: Shape) -> float:
 
 
 def logits_held(tokens: int, vocab: int, shape: Shape) -> float:
-    """Bytes that the loss holds of a piece of the logits: as such, widened where they are narrow, and normalised.
-
-    With several pieces two of the one before are still there.
-    """
-    piece = max(LOGITS, ROWS * vocab)
-    if tokens * vocab > piece:
-        return float(piece * 4 * shape.wide_bytes)
-    widened = shape.wide_bytes if shape.dtype_bytes < shape.wide_bytes else 0
-    return float(tokens * vocab * (shape.dtype_bytes + widened + shape.wide_bytes))
+    """Bytes that the loss holds of the logits: one piece, which its gradient replaces."""
+    return float(min(tokens * vocab, max(LOGITS, ROWS * vocab)) * shape.dtype_bytes)
 
 
 def block_kept(block: Block, output_norms: bool, soft: bool, d_model: int, shape: Shape) -> float:
