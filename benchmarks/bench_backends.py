@@ -1,6 +1,6 @@
 """Every backend of every sequence mixer on a CUDA device: how far it is from float64, and how long it takes.
 
-    python -m benchmarks.bench_backends [--tokens 4096] [--batch 8] [--d-model 1024] [--repeats 7] [--out record.json]
+    python -m benchmarks.bench_backends [MIXER ...] [--tokens 4096] [--batch 8] [--d-model 1024] [--repeats 7] [--out record.json]
 
 Errors: outputs and gradients (of the input and all weights, as one vector) under bfloat16 autocast, as shares of the norm of the
 reference's in float64, on fresh random inputs. The reference's own row says what rounding to bfloat16 alone does. Times: of the
@@ -170,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("mixer", nargs="*", help="Only mixers whose names begin so.")
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--d-model", type=int, default=1024)
@@ -194,7 +195,7 @@ def main() -> None:
         if (before["device"], before["shape"]) != (record["device"], shape):
             sys.exit(f"{options.out} is of {before['device']} and {before['shape']}; give another --out")
         record["rows"] = before["rows"]
-    for name in MIXERS:
+    for name in (n for n in MIXERS if n.startswith(tuple(options.mixer or ("",)))):
         for row in rows(registry, name, options):
             row |= {"versions": versions(), "commit": options.commit, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
             same = (row["mixer"], row["backend"])

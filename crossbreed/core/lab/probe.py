@@ -28,6 +28,8 @@ TOKENS, VOCAB = 130, 64
 """Tokens of the one row: two chunks of 64 and a last partial one."""
 CUTS = (0, 65, TOKENS - 1, TOKENS)
 """Pieces: the second starts inside a chunk, the last is a decoded token."""
+DEPTHS = 2
+"""Times that a mixer is run over its own output at most: more of them make much of what rounding does in the first."""
 LOUD = 0.3
 """Noise added to every matrix of a mixer, so that parts that start at zero are seen."""
 NOISE = {"float32": 1000.0, "bfloat16": 2.0}
@@ -83,8 +85,9 @@ def _mixers(architecture: Architecture, registry: Registry, backend: str) -> Ite
     """For each mixer that ``backend`` may serve, as it is configured, an architecture that holds nothing else."""
     seen = []
     for (s, _, _), sublayer in architecture.sublayers():
-        stage = architecture.stages[s]
-        one = genome.Stage(blocks=(genome.Block(sublayers=(sublayer,)),), depth=stage.depth)
+        depth = architecture.stages[s].depth
+        few = depth.model_copy(update={"repeats": min(depth.repeats, DEPTHS)})
+        one = genome.Stage(blocks=(genome.Block(sublayers=(sublayer,)),), depth=few)
         alone = Architecture(vocab=VOCAB, d_model=architecture.d_model, stages=(one,))
         if mode_readers(alone):
             alone = alone.model_copy(update={"mode_router": architecture.mode_router})
