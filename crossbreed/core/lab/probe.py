@@ -30,8 +30,9 @@ CUTS = (0, 65, TOKENS - 1, TOKENS)
 """Pieces: the second starts inside a chunk, the last is a decoded token."""
 DEPTHS = 2
 """Times that a mixer is run over its own output at most: more of them make much of what rounding does in the first."""
-LOUD = 0.3
-"""Noise added to every matrix of a mixer, so that parts that start at zero are seen."""
+LOUD = 1.2
+"""Noise added to every matrix of a mixer, so that parts that start at zero are seen: what an output of a product is moved by.
+More would saturate softmax, and the last bits of a score would decide where attention looks."""
 NOISE = {"float32": 1000.0, "bfloat16": 2.0}
 """How many times what the last bits of the input change two ways of computing may differ; in bfloat16 those last bits are many,
 and a choice of experts that they turn is turned by another order of summation, too."""
@@ -204,7 +205,9 @@ def _speak(model: LanguageModel) -> None:
     with torch.no_grad():
         model.embedding.weight.copy_(noise(model.embedding.weight))
         for parameter in (p for mixer in _mixers_in(model) for p in mixer.parameters()):
-            parameter.add_(noise(parameter) * (LOUD if parameter.dim() > 1 else LOUD / 3))
+            parameter.add_(
+                noise(parameter) * (LOUD / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 0.1)
+            )
 
 
 def _stir(model: LanguageModel, dtype: str) -> None:

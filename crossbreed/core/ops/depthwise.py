@@ -1,6 +1,7 @@
-"""A depthwise convolution along time whose backward pass is as quick as its forward one on a CPU.
+"""A depthwise convolution along time whose backward pass is as quick as its forward one.
 
-PyTorch's own backward of a depthwise convolution takes some thirty times as long there as its forward pass.
+PyTorch's own backward of a depthwise convolution takes some thirty times as long as its forward pass on a CPU, and on a CUDA
+device it computes channel by channel, between changes of layout.
 """
 
 from __future__ import annotations
@@ -14,23 +15,48 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
+from crossbreed.core.ops import kernels
+from crossbreed.core.ops.chunks import product_dtype
 
-def depthwise_conv(
-    x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None = None, *, kernel: str = "reference"
-) -> Tensor:
-    """y_BTC with y[t] = bias + sum_w weight[:, w] x[t + w], for the T = S - W + 1 places where all taps meet an input.
 
-    kernel: ``fla`` is flash-linear-attention's, for 16 bits on a CUDA device, where PyTorch's backward is slow too.
-    """
-    if kernel == "fla":
-        from fla.modules.causal_conv1d import causal_conv1d
+def depthwise_conv(x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None = None) -> Tensor:
+    """y_BTC with y[t] = bias + sum_w weight[:, w] x[t + w], for the T = S - W + 1 places where all taps meet an input."""
+    convolved: Tensor
+    if kernels.usable(x_BSC):
+        convolved = _ByKernel.apply(x_BSC, weight_CW, bias_C)
+    elif x_BSC.device.type == "cpu" and torch.is_grad_enabled():
+        convolved = _ByTorch.apply(x_BSC, weight_CW, bias_C)
+    else:
+        convolved = _convolved(x_BSC, weight_CW, bias_C)
+    return convolved
 
-        y_BSC: Tensor = causal_conv1d(x_BSC, weight_CW, bias_C)[0]
-        return y_BSC[:, weight_CW.shape[1] - 1 :]
-    if x_BSC.device.type == "cpu" and torch.is_grad_enabled():
-        convolved: Tensor = _Depthwise.apply(x_BSC, weight_CW, bias_C)
-        return convolved
-    return _convolved(x_BSC, weight_CW, bias_C)
+
+class _ByKernel(torch.autograd.Function):
+    """On a CUDA device; sums are fp32, and what comes out is as narrow as a product would be."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None) -> Tensor:
+        from crossbreed.core.ops.kernels import taps
+
+        ctx.save_for_backward(x_BSC, weight_CW)
+        return taps.convolve(x_BSC, weight_CW, bias_C, product_dtype(x_BSC))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BTC: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        from crossbreed.core.ops.kernels import taps
+
+        x_BSC, weight_CW = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        x = taps.input_gradient(grad_BTC, weight_CW, x_BSC.dtype) if of_x else None
+        if not of_weight and not of_bias:
+            return x, None, None
+        weight, bias = taps.tap_gradients(x_BSC, grad_BTC)
+        return (
+            x,
+            weight.to(weight_CW.dtype) if of_weight else None,
+            bias.to(weight_CW.dtype) if of_bias else None,
+        )
 
 
 def _convolved(x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None) -> Tensor:
@@ -40,7 +66,7 @@ def _convolved(x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None) -> Tenso
     return y.squeeze(2).transpose(1, 2)
 
 
-class _Depthwise(torch.autograd.Function):
+class _ByTorch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_BSC: Tensor, weight_CW: Tensor, bias_C: Tensor | None) -> Tensor:
         ctx.save_for_backward(x_BSC, weight_CW)
@@ -50,9 +76,9 @@ class _Depthwise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_BTC: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x_BSC, weight_CW = ctx.saved_tensors
-        W = weight_CW.shape[1]
         of_x, of_weight, of_bias = ctx.needs_input_grad
         x = weight = bias = None
+        W = weight_CW.shape[1]
         if of_x:
             # The same convolution with its taps reversed, over gradients padded on both sides.
             x = _convolved(F.pad(grad_BTC, (0, 0, W - 1, W - 1)), weight_CW.flip(1), None)

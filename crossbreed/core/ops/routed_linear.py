@@ -35,8 +35,10 @@ class Dispatch:
     @staticmethod
     def of(expert_NJ: Tensor, experts: int) -> Dispatch:
         """Raises ConfigError for ids outside 0..experts - 1, on a CPU; a device would have to be waited for."""
-        # The sort is stable: an expert's rows keep the tokens' order, so that sums are deterministic.
-        sorted_M, order_M = expert_NJ.flatten().sort(stable=True)
+        # The sort is stable: an expert's rows keep the tokens' order, so that sums are deterministic. A device sorts by eight bits
+        # at a time, so that narrow numbers take a quarter of the passes.
+        narrow = torch.int16 if expert_NJ.is_cuda and experts <= torch.iinfo(torch.int16).max else torch.int64
+        sorted_M, order_M = expert_NJ.flatten().to(narrow).sort(stable=True)
         M, device = len(sorted_M), expert_NJ.device
         if M and device.type == "cpu" and (int(sorted_M[0]) < 0 or int(sorted_M[-1]) >= experts):
             raise ConfigError(
@@ -44,7 +46,9 @@ class Dispatch:
             )
         place_M = torch.empty_like(order_M)
         place_M.scatter_(0, order_M, torch.arange(M, device=device))
-        end_E = torch.searchsorted(sorted_M, torch.arange(experts, device=device), right=True, out_int32=True)
+        end_E = torch.searchsorted(
+            sorted_M, torch.arange(experts, device=device, dtype=narrow), right=True, out_int32=True
+        )
         return Dispatch(order_M, place_M.view(expert_NJ.shape), end_E)
 
     @cached_property

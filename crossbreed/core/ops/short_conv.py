@@ -19,7 +19,6 @@ def short_conv(
     tail_BWC: Tensor | None = None,
     valid_BT: Tensor | None = None,
     reset_BT: Tensor | None = None,
-    kernel: str = "reference",
 ) -> tuple[Tensor, Tensor]:
     """y_t = bias + sum_w weight[:, w] x_{t-(W-1)+w}: the last tap is the token itself. No activation.
 
@@ -30,7 +29,6 @@ def short_conv(
         tail_BWC: the W-1 inputs before the first token, oldest first; zeros when None.
         valid_BT: which tokens count: a prefix of each row. Outputs elsewhere are zero.
         reset_BT: True where a document starts; taps before it read zero.
-        kernel: who computes rows of one document, see ``depthwise_conv``.
 
     Returns:
         `y_BTC`, and the tail for the next piece: each row's own last W-1 valid inputs, before the convolution,
@@ -50,7 +48,7 @@ def short_conv(
     padded = torch.cat((tail_BWC.to(x_BTC.dtype), x_BTC), 1)
     reset_BT = silence(valid_BT, reset_BT)
     if reset_BT is None:
-        y_BTC = depthwise_conv(padded, weight_CW, bias_C, kernel=kernel)
+        y_BTC = depthwise_conv(padded, weight_CW, bias_C)
         document = None
     else:
         document = F.pad(reset_BT.cumsum(1), (W - 1, 0))

@@ -21,7 +21,6 @@ REFERENCE = "reference"
 SOFTMAX = ("sdpa", "flash_attn")
 DELTA = ("fla",)
 SSD = ("mamba_ssm", "fla")
-CONV = ("fla",)
 """Fused implementations of the built-in readers, the one that ``auto`` takes first."""
 FORCED_ONLY = frozenset({"flash_attn", "fla", "mamba_ssm"})
 """What ``auto`` leaves alone: flash-attn is slower than cuDNN wherever both were measured, the recurrences' kernels try settings

@@ -21,7 +21,7 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops.norm import gated_rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
-from crossbreed.plugins.mixers.backends import CONV, REFERENCE, check_backend, serving
+from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import Activation, Config
 from crossbreed.plugins.mixers.plan import Plan, ReaderPart, plan
 from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
@@ -47,7 +47,7 @@ class SequenceMixer(Mixer, nn.Module):
 
     def __init__(self, config: Config, build: MixerBuild) -> None:
         super().__init__()
-        self.config, self.plan, self.requested = config, plan(config, build.parts), build.backend
+        self.config, self.plan = config, plan(config, build.parts)
         p = self.plan
         fused = dict.fromkeys(name for part in p.readers for name in part.fused)
         check_backend("/".join(part.name for part in p.readers), build.backend, tuple(fused))
@@ -75,9 +75,7 @@ class SequenceMixer(Mixer, nn.Module):
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         names = (reader.serving(device, dtype) for reader in self.readers)  # type: ignore[operator]
-        used = "+".join(dict.fromkeys(names))
-        conv = REFERENCE if self.conv_CW is None else self._conv_kernel(device, dtype)
-        return used if conv == REFERENCE else f"{used}, {conv} conv"
+        return "+".join(dict.fromkeys(names))
 
     def forward(
         self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
@@ -141,12 +139,6 @@ class SequenceMixer(Mixer, nn.Module):
         modes = [context.mode.choice_BT == i for i in range(count)]
         return [mask if read_BT is None else mask & read_BT for mask in modes], None
 
-    def _conv_kernel(self, device: torch.device, dtype: torch.dtype) -> str:
-        """Fused where a reader's kernel of the same library is forced, and where ``auto`` has one."""
-        return serving(
-            self.requested if self.requested in ("auto", *CONV) else REFERENCE, CONV, device, dtype
-        )
-
     def _convolved(
         self, written_BTC: Tensor, context: Context, state: State | None
     ) -> tuple[Tensor, Tensor | None]:
@@ -160,7 +152,6 @@ class SequenceMixer(Mixer, nn.Module):
             tail_BWC=tail,
             valid_BT=context.valid_BT,
             reset_BT=reset_BT,
-            kernel=self._conv_kernel(written_BTC.device, written_BTC.dtype),
         )
         return y_BTC, tail
 

@@ -15,7 +15,7 @@ VERSIONS = {"fla-core": "0.6.0", "flash-linear-attention": "0.6.1", "flash-attn"
 def test_versions_of_what_backends_import_are_recorded_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "packages_distributions", lambda: OWNERS)
     monkeypatch.setattr(environment, "version", VERSIONS.__getitem__)
-    found = environment.libraries(["reference+fla, fla conv", "sdpa"])
+    found = environment.libraries(["reference+fla", "sdpa"])
     assert found == {"fla-core": "0.6.0", "flash-linear-attention": "0.6.1"}
     assert environment.libraries(["flash_attn"]) == {"flash-attn": "2.8.3"}
     said = _flat({"torch": "2.13", "backends": {"0": "fla"}, "libraries": found})

@@ -60,3 +60,26 @@ def test_the_gradient_of_the_taps_is_an_operation_that_torch_accepts():
     x = inputs(2, 9, 3, 4)[0].detach()
     grad = torch.randn(2, 6, 3, dtype=torch.float64)
     torch.library.opcheck(torch.ops.crossbreed.tap_gradients.default, (x, grad))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("S", "C", "W"), [(1, 5, 1), (4, 5, 4), (5, 7, 4), (66, 24, 4), (260, 130, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernels_give_what_float64_gives(S, C, W, dtype):
+    own = [t.detach().to("cuda", dtype).requires_grad_() for t in inputs(3, S, C, W)]
+    wide = [t.detach().double().requires_grad_() for t in own]
+    y, wanted = depthwise_conv(*own), by_torch(*wide)
+    grad = torch.randn_like(y)
+    y.backward(grad)
+    wanted.backward(grad.double())
+    tolerance = 1e-5 if dtype == torch.float32 else 8e-3
+    assert y.dtype == dtype
+    for mine, its in [(y, wanted), *((a.grad, b.grad) for a, b in zip(own, wide, strict=True))]:
+        assert (mine.double() - its).norm() <= tolerance * its.norm()
+
+
+@pytest.mark.gpu
+def test_the_kernels_compute_in_autocasts_precision_from_wide_weights():
+    own = [t.detach().to("cuda", torch.float32) for t in inputs(3, 20, 8, 4)]
+    with torch.autocast("cuda", torch.bfloat16):
+        assert depthwise_conv(*own).dtype == torch.bfloat16
