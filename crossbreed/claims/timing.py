@@ -51,7 +51,9 @@ def timed(timing: Timing, registry: Registry, device: str) -> dict[str, Any]:
         "dtype": dtype,
     }
     try:
-        model = LanguageModel(architecture, registry, seed=0).to(place)
+        # Made where it runs: drawing a billion weights on a CPU takes longer than timing them.
+        with place:
+            model = LanguageModel(architecture, registry, seed=0)
         task = Noise(architecture.vocab, timing.tokens)
         with lease.alone(place, f"claims {timing.name}"):
             found = profile(model, task, OperatingPoint.parse(timing.point), dtype=dtype)

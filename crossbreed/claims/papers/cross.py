@@ -9,7 +9,7 @@ from crossbreed.claims.claim import Arm, Claim, Experiment, Measure, Paper, Scal
 from crossbreed.claims.judge import Direction
 from crossbreed.core.genome import Architecture, Block, OutputScale, Router, Stage
 from crossbreed.presets.amor import stack
-from crossbreed.presets.cells import with_router
+from crossbreed.presets.cells import SEQUENCE, with_router
 from crossbreed.presets.dreamer import DreamerSizes, recurrent
 from crossbreed.presets.parts import attention, gated_deltanet, layer, multi_mixer, swiglu
 
@@ -51,15 +51,15 @@ SIZES: dict[Scale, Size] = {
         32,
         4,
         {"tokens": 500_000, "batch": 32},
-        (3e-3, 1e-2),
+        (2e-3, 5e-3),
         {
             "recall": {
                 "name": "recall",
-                "params": {"vocab": 36, "pairs": 8, "length": 28, "queries": 8, "eval_items": 256},
+                "params": {"vocab": 24, "pairs": 5, "length": 20, "queries": 8, "eval_items": 256},
             },
             "permutations": {
                 "name": "permutations",
-                "params": {"points": 3, "length": 16, "eval_items": 256},
+                "params": {"points": 3, "length": 10, "eval_items": 256},
             },
         },
     ),
@@ -80,6 +80,7 @@ SIZES: dict[Scale, Size] = {
         },
     ),
 }
+CONV = {"width": 4, "on": "kv"}
 ENTROPY = Router(name="entropy_gate")
 HALT = Router(name="learned", params={"target_rate": 0.6, "loss_weight": 0.1})
 
@@ -144,13 +145,21 @@ def dreamer_gdn(s: Size) -> Architecture:
     return body.model_copy(update={"stages": (body.stages[0].model_copy(update={"blocks": (made,)}),)})
 
 
+def convolved(body: Architecture) -> Architecture:
+    """``body`` with the same short convolution in every mixer over the sequence: recall needs the look one token back that it gives."""
+    for where, sublayer in list(body.sublayers()):
+        if sublayer.mixer in SEQUENCE:
+            body = body.with_params(where, short_conv=CONV)
+    return body
+
+
 def bodies(s: Size) -> dict[str, Architecture]:
     """Every arm: the Transformer that sets the budget, the three published, and the hybrids."""
     gdn = layer(gated_deltanet(s.d_model, s.head_size), swiglu(s.hidden))
     transformer = architecture(
         s, stack(layer(attention(s.d_model, s.head_size), swiglu(s.hidden)), s.layers + 1)
     )
-    return {
+    plain = {
         "transformer": transformer,
         "amor": architecture(s, stack(gdn, s.layers), refined(s)),
         "oryx": oryx(s),
@@ -163,6 +172,7 @@ def bodies(s: Size) -> dict[str, Architecture]:
         "dreamer-gdn": dreamer_gdn(s),
         "oryx-amor": oryx(s).model_copy(update={"stages": (*oryx(s).stages, refined(s))}),
     }
+    return {name: convolved(body) for name, body in plain.items()}
 
 
 PUBLISHED = ("amor", "oryx", "dreamer")

@@ -49,7 +49,7 @@ class Size:
 
 SIZES: dict[Scale, Size] = {
     "cpu": Size(64, 2, 8, 3, 5, 5, 200_000, 32, (4e-3, 8e-3)),
-    "gpu": Size(256, 4, 32, 25, 182, 36, 30_000_000, 64, (1e-3, 3e-3, 6e-3)),
+    "gpu": Size(64, 4, 16, 8, 32, 12, 23_000_000, 256, (2e-3, 4e-3)),
 }
 FAMILIES = {"tg": "gated_deltanet", "tm": "mamba2"}
 
@@ -97,7 +97,9 @@ def experiments(scale: Scale) -> tuple[Experiment, ...]:
             "eval_items": 512,
         },
     }
-    recipe = {"tokens": s.tokens, "batch": s.batch}
+    recipe: dict[str, Any] = {"tokens": s.tokens, "batch": s.batch}
+    if scale == "gpu":
+        recipe["dtype"] = "bfloat16"
     conv = {"width": 4, "on": "kv"}
     arms = (
         Arm("tg", oryx(s, "tg"), points(s)),
