@@ -116,6 +116,8 @@ def _importable(area: str, name: str, module: str, fix: str, required: bool = Fa
 def _devices() -> Iterator[Check]:
     try:
         import torch
+
+        from crossbreed.core.lab import mps
     except ImportError as error:
         yield Check("device", "cpu", "broken", f"torch does not import: {error}", "pip install torch", True)
         return
@@ -138,6 +140,8 @@ def _devices() -> Iterator[Check]:
     for index in range(torch.cuda.device_count()):
         seen = torch.cuda.get_device_properties(index)
         detail = f"{seen.name}, {size(seen.total_memory)}, compute {seen.major}.{seen.minor}"
+        shared = mps.enabled(torch.device("cuda", index))
+        detail += "" if shared is None else f", MPS {'on' if shared else 'off'}"
         try:
             torch.ones(8, device=f"cuda:{index}").sum().item()
         except RuntimeError as error:

@@ -103,3 +103,27 @@ def test_every_target_of_the_makefile_is_known_to_make() -> None:
             ["make", "-n", target], cwd=root, capture_output=True, text=True, env=dict(os.environ)
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_a_command_runs_with_the_multi_process_service_which_ends_with_it(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    control = f'if [ "${{1:-}}" = -d ]; then echo start >> {told}; else read order; echo "$order" >> {told}; fi'
+    path = bare_path(tmp_path / "bin", nvidia_cuda_mps_control=control)
+    for tool in ("mktemp", "rm"):
+        (path / tool).symlink_to(str(shutil.which(tool)))
+    asked = 'test -d "$CUDA_MPS_PIPE_DIRECTORY" && echo "$CUDA_MPS_PIPE_DIRECTORY" && exit 7'
+    done = call("with-mps", "sh", "-c", asked, path=path)
+    assert done.returncode == 7, done.stderr
+    assert told.read_text().split() == ["start", "quit"]
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_without_the_multi_process_service_the_command_does_not_run(tmp_path: Path) -> None:
+    done = call("with-mps", "sh", "-c", "echo ran", path=bare_path(tmp_path / "bin"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nvidia-cuda-mps-control" in done.stderr
+    failing = bare_path(tmp_path / "failing", nvidia_cuda_mps_control="exit 1")
+    (failing / "mktemp").symlink_to(str(shutil.which("mktemp")))
+    done = call("with-mps", "sh", "-c", "echo ran", path=failing)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did not start" in done.stderr

@@ -16,6 +16,7 @@ from torch import nn
 from crossbreed.core.contracts.capabilities import CUDA, KNOWN_NEEDS
 from crossbreed.core.contracts.context import ExecutionChoice
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.lab import mps
 
 
 def pick_device(name: str) -> torch.device:
@@ -52,6 +53,7 @@ def describe(device: torch.device, model: nn.Module | None = None) -> dict[str, 
         "device": device_name(device),
         "device_type": device.type,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
+        "mps": mps.enabled(device),
         "threads": torch.get_num_threads(),
         "backends": used,
         "libraries": libraries(used.values()) or None,

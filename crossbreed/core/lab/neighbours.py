@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 import psutil
 import torch
 
+from crossbreed.core.lab import mps
+
 OF_NEEDED, OF_REST = 0.10, 0.25
 """What others may use unnoticed: this share of the cores that the timing needs, and this of those it leaves free."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -69,7 +71,8 @@ class Watch:
         """The watch over a device: a processor with as many threads as torch uses, or a GPU with one that feeds it."""
         if device.type != "cuda":
             return Watch(needed=torch.get_num_threads())
-        gpu = nvml(device)
+        # Under MPS the processes of all are one server's to NVML.
+        gpu = None if mps.enabled(device) else nvml(device)
         return Watch(needed=1, gpu=gpu, blind=gpu is None)
 
     def begin(self) -> None:

@@ -45,13 +45,13 @@ class Course:
     """What every run of a study goes through.
 
     direction:    of the score. rungs: how many.
-    forced_rates: at which routed candidates are timed before they are trained; without any they are not.
+    forced_rates: at which routed candidates are timed before they are trained, without any they are not; None: nor are others.
     points:       trial number -> operating points at which its runs are judged and timed beside their own decisions.
     """
 
     direction: Direction
     rungs: int = 1
-    forced_rates: tuple[float, ...] = ()
+    forced_rates: tuple[float, ...] | None = ()
     points: Callable[[int], tuple[str, ...]] = lambda number: ()
 
     def lacks(self, number: int, seed: SeedRow) -> bool:

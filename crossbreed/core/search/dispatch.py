@@ -71,7 +71,7 @@ def job_for(
         analytics=file.search.analytics,
         captured=file.search.captured,
         # Every seed of a candidate needs the same memory.
-        memory=first,
+        memory=first and file.search.peaks,
     )
 
 

@@ -16,8 +16,11 @@ def routed(row: CandidateRow) -> bool:
     return bool((row.ledger or {}).get("rates"))
 
 
-def points(row: CandidateRow, forced_rates: Iterable[float]) -> tuple[str, ...]:
-    """Operating points at which a candidate is timed before it is trained; none where nothing could be said then."""
+def points(row: CandidateRow, forced_rates: Iterable[float] | None) -> tuple[str, ...]:
+    """Operating points at which a candidate is timed before it is trained; none where nothing could be said then, or where no
+    candidate is timed so early (``forced_rates`` is None)."""
+    if forced_rates is None:
+        return ()
     return tuple(f"{FORCED}{rate:g}" for rate in forced_rates) if routed(row) else (OWN,)
 
 
@@ -34,7 +37,7 @@ def timed(row: CandidateRow) -> list[PointRow]:
     return []
 
 
-def due(row: CandidateRow, forced_rates: Iterable[float]) -> bool:
+def due(row: CandidateRow, forced_rates: Iterable[float] | None) -> bool:
     """Whether a candidate is still to be timed before it is trained."""
     if any(s.rungs_done > 0 for s in row.seeds):
         return False

@@ -66,7 +66,7 @@ class Bound:
     def _optimistic(self, row: CandidateRow) -> Mapping[str, float]:
         """Each speed at its fastest, by the upper quartile; {} unless all are known under the study's own keys."""
         points = preview.timed(row)
-        if preview.routed(row) and CHEAPEST not in {p.name for p in points}:
+        if not points or (preview.routed(row) and CHEAPEST not in {p.name for p in points}):
             return {}
         found = {}
         for name in self.objectives.speeds:

@@ -139,7 +139,10 @@ class SearchSection(Section):
     ahead:      candidates proposed before the first of them is trained, so that they are timed in one pause of all
                 training; default: 1 for one worker, else 4 for each.
     forced_rates: shares of tokens forced to each router's most expensive choice, at which routed candidates are timed
-                before they are trained; without 0 among them none is pruned by its speed.
+                before they are trained; without 0 among them none is pruned by its speed. null: no candidate, routed or
+                not, is timed before it is trained.
+    peaks:      on a CUDA device, measure a candidate's training peak before it is trained, in a process of its own, which takes
+                some seconds; without it the peak is that of the worker that trained it.
     points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, ``threshold:+0.05`` or ``depth:2``, at which
                 candidates they fit are judged and timed beside their own decisions; all of them compete for the front.
     backend:    who computes mixers: auto, reference, or by name one, such as fla, that computes those which have it, and the
@@ -162,7 +165,8 @@ class SearchSection(Section):
     deadline_s: float | None = Field(default=None, gt=0)
     profile_after: int = Field(default=16, ge=1)
     ahead: int | None = Field(default=None, ge=1)
-    forced_rates: tuple[Share, ...] = (0.0, 0.1, 0.22, 0.4, 1.0)
+    forced_rates: tuple[Share, ...] | None = (0.0, 0.1, 0.22, 0.4, 1.0)
+    peaks: bool = True
     points: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
     backend: str = "auto"
     captured: bool = True

@@ -16,7 +16,7 @@ from crossbreed.storage import Driver
 from crossbreed.storage.rows import Stamp, StudyRow
 
 TALL = 360
-VERSIONS = ("crossbreed", "python", "torch", "cuda", "device", "platform", "threads")
+VERSIONS = ("crossbreed", "python", "torch", "cuda", "mps", "device", "platform", "threads")
 
 
 def body() -> None:

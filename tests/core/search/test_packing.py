@@ -178,3 +178,14 @@ def test_a_cluster_has_to_say_how_large_its_gpus_are() -> None:
     place = executors.choose("ray", per_gpu=2, device="cuda", address="auto", resources=given)
     assert place.packing == Packing(2, 24 * GIB)
     assert place.resources.gpus == 1 / 2
+
+
+def test_training_peaks_are_measured_once_a_candidate_unless_the_study_leaves_them_out(
+    tmp_path: Path, toys: Registry
+) -> None:
+    for peaks in (True, False):
+        executor = Scripted()
+        study = setting(toys, search={"trials": 1, "seeds": 2, "peaks": peaks})
+        drive(tmp_path / f"{peaks}.db", study, executor)[1].close()
+        measured = {job.key for job in executor.log if job.memory}
+        assert measured == ({"tiny/0/0", "tiny/1/0"} if peaks else set())

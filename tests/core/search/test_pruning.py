@@ -116,6 +116,22 @@ def test_a_candidate_is_timed_again_only_at_points_it_lacks() -> None:
     assert not preview.due(row(1, trained=True), (0.0,))
 
 
+def test_a_study_may_time_nothing_before_it_is_trained(tmp_path: Path, toys: Registry) -> None:
+    assert preview.points(row(1), None) == preview.points(row(1, routed=True), None) == ()
+    assert not preview.due(row(1), None)
+    bound, front = front_of(TWO, HOLDER)
+    assert bound.verdict(row(1), front) is None
+    executor = Scripted(slots=2)
+    study = setting(toys, search={"trials": 3, "seeds": 1, "forced_rates": None})
+    end, repository, _ = drive(tmp_path / "untimed.db", study, executor)
+    repository.close()
+    assert end == "done"
+    first: dict[str, tuple[str, ...]] = {}
+    for job in executor.log:
+        first.setdefault(job.key, job.phases)
+    assert set(first.values()) == {("train", "evaluate")}
+
+
 def wide_are_slow(job: Job) -> tuple[float, float]:
     return 1.0, 4000.0 / width_of(job)
 
