@@ -17,6 +17,12 @@ class LayersConfig(BaseModel):
     layers: int = Field(default=2, ge=1, le=64)
 
 
+class OpenConfig(LayersConfig):
+    """starts: starting points taken from each of the other spaces, its first ones."""
+
+    starts: int = Field(default=6, ge=1)
+
+
 @hookimpl
 def register_search_spaces() -> list[SearchSpaceDescriptor]:
     return [
@@ -43,5 +49,11 @@ def register_search_spaces() -> list[SearchSpaceDescriptor]:
             factory="crossbreed.search_spaces.dreamer:Dreamer",
             config=LayersConfig,
             summary="a block over depth, sequence and channels, repeated with shared weights or layered (Dreamer)",
+        ),
+        SearchSpaceDescriptor(
+            name="open",
+            factory="crossbreed.search_spaces.open:Open",
+            config=OpenConfig,
+            summary="every architecture of the four other built-in spaces",
         ),
     ]

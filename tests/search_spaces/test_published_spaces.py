@@ -1,4 +1,5 @@
-"""The spaces of the published systems: every draw is legal; each starts from its system, its rivals and every router."""
+"""The spaces of the published systems, and of all of them: every draw is legal; each starts from its system, its rivals and every
+router."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def starts(parts: Registry, name: str, where: Setting, **params: Any) -> dict[st
     return {space.family(a): parts.canonical(a) for a in proposed}
 
 
-@SPACES
+@pytest.mark.parametrize("name", ["amor", "oryx", "dreamer", "open"])
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_every_draw_is_legal(name: str, data: st.DataObject) -> None:
@@ -197,3 +198,28 @@ def test_a_plan_at_the_size_of_the_quickstart_brings_most_starts_into_the_budget
     feasible = [row for row in rows if row.reason is None]
     reasons = {row.family: row.reason for row in rows if row.reason is not None}
     assert len(feasible) >= 0.65 * len(rows), reasons
+
+
+def test_the_open_space_starts_from_each_of_the_others_by_turns(registry: Registry) -> None:
+    where = setting(registry, routers=searchable(registry))
+    space = built(registry, "open", layers=4, starts=3)
+    points = space.starting_points(where)
+    assert [p["body"] for p in points[:5]] == ["layer_hybrids", "amor", "oryx", "dreamer", "layer_hybrids"]
+    proposed = [space.propose(Fixed(point), where) for point in points]
+    assert len({digest(a) for a in proposed}) == len(points) <= 12
+    for body in ("layer_hybrids", "amor", "oryx", "dreamer"):
+        theirs = built(registry, body, layers=4)
+        first = theirs.starting_points(where)[0]
+        assert theirs.propose(Fixed(first), where) in proposed
+
+
+def test_what_any_space_proposes_the_open_one_proposes_too(registry: Registry) -> None:
+    where = setting(registry, routers=searchable(registry))
+    space = built(registry, "open", starts=1)
+    for body in ("layer_hybrids", "amor", "oryx", "dreamer"):
+        theirs = built(registry, body)
+        for point in theirs.starting_points(where):
+            answers = {"body": body, **{f"{body}.{name}": value for name, value in point.items()}}
+            found = space.propose(Fixed(answers), where)
+            assert found == theirs.propose(Fixed(point), where)
+            assert space.family(found) == theirs.family(found)
