@@ -1,4 +1,4 @@
-"""Speeds on GPUs: the page, from records of ``benchmarks/bench_training.py`` and ``benchmarks/bench_backends.py``."""
+"""Speeds on GPUs: the page, from records of ``benchmarks/bench_training.py``, ``bench_backends.py`` and ``bench_packing.py``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def text() -> str:
     lines += ["## Backends of the mixers", "", *backends_intro()]
     for record in _read("backends_h200.json"):
         lines += backends(record)
+    for record in _read("packing_h200.json"):
+        lines += packing(record)
     return "\n".join(lines)
 
 
@@ -92,6 +94,37 @@ def backends(record: dict[str, Any]) -> list[str]:
         for row in record["rows"]
     ]
     return [*lines, "", _versions(record["rows"]), ""]
+
+
+def packing(record: dict[str, Any]) -> list[str]:
+    """Trials an hour by how many share the GPU, and whether their scores stay what they were."""
+    shape, off = record["shape"], record["largest_difference"]
+    once = next(arm["trials_per_hour"] for arm in record["arms"] if arm["arm"] == "alone")
+    lines = [
+        "## Trials that share a GPU",
+        "",
+        "`python -m benchmarks.bench_packing`: trials of a hybrid of 2M parameters as a search gives them to its Ray workers, built, "
+        f"checked, trained on {record['tokens']:,} tokens ({shape['batch']} x {shape['tokens']} a step, recorded steps, bfloat16) and "
+        "judged; not timed. What is done once a worker (imports, probes, compilation) is its start, and in no rate. Score: the largest "
+        "difference of a seed from its first run alone.",
+        "",
+        f"### {record['device']}",
+        "",
+        "| trials at once | MPS | trials an hour | from, to | times alone | score off by | start, s |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    left_out = []
+    for arm in record["arms"]:
+        if not arm["all"]:
+            left_out.append(f"*{arm['arm']}* did not run: {arm['fault']}. ")
+            continue
+        shared = {"True": "on", "False": "off"}
+        lines.append(
+            f"| {arm['workers']} | {', '.join(shared.get(word, 'unknown') for word in arm['mps'])} | {arm['trials_per_hour']:,.0f} | "
+            f"{min(arm['all']):,.0f}, {max(arm['all']):,.0f} | {arm['trials_per_hour'] / once:.2f} | {off[arm['arm']]:.1e} | "
+            f"{arm['start_s']:.0f} |"
+        )
+    return [*lines, "", f"{''.join(left_out)}{_versions([record])}", ""]
 
 
 def _versions(rows: list[dict[str, Any]]) -> str:

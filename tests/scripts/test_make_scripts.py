@@ -107,7 +107,9 @@ def test_every_target_of_the_makefile_is_known_to_make() -> None:
 
 def test_a_command_runs_with_the_multi_process_service_which_ends_with_it(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    control = f'if [ "${{1:-}}" = -d ]; then echo start >> {told}; else read order; echo "$order" >> {told}; fi'
+    control = (
+        f'if [ "${{1:-}}" = -d ]; then echo start >> {told}; else read order; echo "$order" >> {told}; fi'
+    )
     path = bare_path(tmp_path / "bin", nvidia_cuda_mps_control=control)
     for tool in ("mktemp", "rm"):
         (path / tool).symlink_to(str(shutil.which(tool)))

@@ -19,15 +19,15 @@ class Driver:
     def __init__(self, shared: bool, knows: bool = True) -> None:
         self.shared, self.knows, self.asked = shared, knows, []
 
-    def cuInit(self, flags: int) -> int:  # noqa: N802 - the driver's name
+    def cuInit(self, flags: int) -> int:
         return 0
 
-    def cuDeviceGet(self, handle: Any, index: int) -> int:  # noqa: N802
+    def cuDeviceGet(self, handle: Any, index: int) -> int:
         self.asked.append(index)
         ctypes.cast(handle, ctypes.POINTER(ctypes.c_int))[0] = 70 + index
         return 0
 
-    def cuDeviceGetAttribute(self, answer: Any, attribute: int, handle: ctypes.c_int) -> int:  # noqa: N802
+    def cuDeviceGetAttribute(self, answer: Any, attribute: int, handle: ctypes.c_int) -> int:
         assert (attribute, handle.value) == (133, 70 + self.asked[-1])
         if not self.knows:
             return 1
