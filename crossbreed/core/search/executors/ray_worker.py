@@ -25,8 +25,9 @@ from crossbreed.core.search.executors.base import Spool
 
 MEMORY_WAIT_S = 30.0
 """Longest wait for predecessors that were killed to be gone, and with them what they held of a device."""
-LEFT_BYTES = 64 * 1024 * 1024
-"""Device memory that an ended trial may leave behind in its process: the libraries' own workspaces."""
+LEFT_BYTES = 256 * 1024 * 1024
+"""Device memory that an ended trial may leave behind in its process: the libraries' own workspaces. cuBLAS keeps 32 MiB on Hopper for
+each handle and stream, and PyTorch has a handle for each thread, the one of backward passes among them."""
 
 
 @dataclass(frozen=True)
