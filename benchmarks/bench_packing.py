@@ -149,7 +149,7 @@ class Arm:
         sizes = [f"--{n}={getattr(options, n)}" for n in ("device", *SMALL, "patience")]
         command = [sys.executable, "-m", "benchmarks.bench_packing", f"--serve={workers}", *sizes]
         if name == "packed, MPS":
-            command = [str(WITH_MPS), *command]
+            command = ["sh", str(WITH_MPS), *command]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def tell(self, trials: int) -> None:
