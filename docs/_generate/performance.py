@@ -1,10 +1,12 @@
-"""Speeds on GPUs: the page, from records of ``benchmarks/bench_training.py``, ``bench_backends.py`` and ``bench_packing.py``."""
+"""Speeds on GPUs: the page, from records of scripts in ``benchmarks/``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+import _probe_speed
 
 PAGE = "performance.md"
 RECORDS = Path(__file__).resolve().parent.parent / "_records"
@@ -42,6 +44,8 @@ def text() -> str:
         lines += backends(record)
     for record in _read("packing_h200.json"):
         lines += packing(record)
+    for record in _read("probe_h200.json"):
+        lines += [*_probe_speed.section(record), "", _versions(record["rows"]), ""]
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from crossbreed.core.errors import CrossbreedError
+from crossbreed.core.ops.entropy import head_entropy
 
 aten = torch.ops.aten
 
@@ -61,6 +62,11 @@ def _added_matrix_vector(_c: Any, a: Any, _b: Any, *_: Any, **__: Any) -> int:
     return int(2 * prod(a.shape))
 
 
+def _head(h: Any, weight: Any, *_: Any, **__: Any) -> int:
+    """Every logit of every row."""
+    return int(2 * h.shape[0] * prod(weight.shape))
+
+
 FORMULAS: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
@@ -71,6 +77,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.vdot: _dot,
     aten.mv: _matrix_vector,
     aten.addmv: _added_matrix_vector,
+    head_entropy._opoverload.overloadpacket: _head,
 }
 """Of operations that PyTorch counts as nothing, or wrongly, from their arguments. A plugin adds its own kernels' here."""
 

@@ -1,4 +1,7 @@
-"""What a model's output head says, in pieces over tokens: any measure of it, and its entropy."""
+"""What a model's output head says, without its logits ever being held whole: any measure of it, and its entropy.
+
+The entropy is a kernel's work on a CUDA device, one pass over logits that are never stored; elsewhere logits are made in pieces.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.chunks import compute_dtype
+from crossbreed.core.ops import kernels
+from crossbreed.core.ops.chunks import compute_dtype, product_dtype
 
 PIECE_ELEMENTS = 1 << 22
 """Logits held at a time when no piece is given: 16 MiB in fp32."""
@@ -45,10 +49,12 @@ def measured_output(
 def normalised_entropy(h_BTD: Tensor, weight_VD: Tensor, *, piece: int | None = None) -> Tensor:
     """Entropy of softmax(h weight^T) over its greatest value: -sum p ln(p + 1e-10) / ln V (AMOR, arXiv 2602.13215).
 
+    The kernel leaves the 1e-10 out, which changes the sum by V x 1e-10 at most.
+
     Args:
         h_BTD: hidden states as the output head reads them.
         weight_VD: the output head.
-        piece: tokens whose logits are held at a time; chosen to hold 4 million logits when None.
+        piece: tokens whose logits are held at a time where they are held at all; chosen to hold 4 million logits when None.
 
     Returns:
         `entropy_BT` in 0..1, fp32 (float64 for float64 inputs), without gradient.
@@ -61,12 +67,33 @@ def normalised_entropy(h_BTD: Tensor, weight_VD: Tensor, *, piece: int | None = 
         raise ConfigError(
             f"the output head has {vocab} rows; normalised entropy needs a vocabulary of at least 2."
         )
+    piece = rows_a_piece(piece, vocab)
+    if kernels.usable(h_BTD):
+        narrow = product_dtype(h_BTD)
+        with torch.no_grad():
+            entropy_N: Tensor = head_entropy(h_BTD.flatten(0, 1).to(narrow), weight_VD.to(narrow))
+            return entropy_N.view(h_BTD.shape[:2])
 
     def entropy(logits_nV: Tensor) -> Tensor:
         p_nV = logits_nV.softmax(-1)
         return -(p_nV * (p_nV + 1e-10).log_()).sum(-1)
 
     return measured_output(h_BTD, weight_VD, entropy, piece=piece).div_(math.log(vocab)).clamp_(0.0, 1.0)
+
+
+@torch.library.custom_op("crossbreed::head_entropy", mutates_args=())
+def head_entropy(h_ND: Tensor, weight_VD: Tensor) -> Tensor:
+    """`entropy_N` by the kernel, as an operation that whoever watches PyTorch's operations can see. Both inputs in one dtype.
+
+    Raises ConfigError for hidden states and a head of different widths.
+    """
+    from crossbreed.core.ops.kernels.head_entropy import head_entropy
+
+    if h_ND.shape[1] != weight_VD.shape[1]:
+        raise ConfigError(
+            f"the output head reads {weight_VD.shape[1]} channels; hidden states have {h_ND.shape[1]}."
+        )
+    return head_entropy(h_ND, weight_VD)
 
 
 def rows_a_piece(piece: int | None, vocab: int) -> int:
