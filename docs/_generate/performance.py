@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import _data_wait
 import _probe_speed
 
 PAGE = "performance.md"
@@ -44,8 +45,12 @@ def text() -> str:
         lines += backends(record)
     for record in _read("packing_h200.json"):
         lines += packing(record)
-    for record in _read("probe_h200.json"):
-        lines += [*_probe_speed.section(record), "", _versions(record["rows"]), ""]
+    for name, section in (
+        ("data_wait_h200.json", _data_wait.section),
+        ("probe_h200.json", _probe_speed.section),
+    ):
+        for record in _read(name):
+            lines += [*section(record), "", _versions(record["rows"]), ""]
     return "\n".join(lines)
 
 

@@ -197,7 +197,8 @@ class _Recorded:
         return self.plain.run(self.batch, context.at(words=self.words))
 
     def record(self) -> None:
-        with torch.cuda.graph(self.graph):
+        # Another thread pins the next batches meanwhile, which is no part of the recording and must not spoil it.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.passed = self.run()
         self.gradients = [p.grad for p in self.plain.parameters]
         self.statistics = self.plain.model.take_statistics()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -20,6 +20,7 @@ from crossbreed.core.contracts.task import Batch, Task
 from crossbreed.core.errors import Diverged
 from crossbreed.core.lab import checkpoint
 from crossbreed.core.lab.checkpoint import Header, Stored
+from crossbreed.core.lab.feed import feed
 from crossbreed.core.lab.passes import CapturedPass, TrainingPass
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Curve, CurvePoint, Record
@@ -83,12 +84,15 @@ class Trainer:
         self.model.train()
         try:
             # fork_rng: the caller's generators are left as they were.
-            with torch.random.fork_rng(devices=self._generator_devices()):
+            with (
+                torch.random.fork_rng(devices=self._generator_devices()),
+                feed(self._batch, range(self.step, target), self.device) as batches,
+            ):
                 while self.step < target:
                     if stop():
                         self._read_unread()
                         return False
-                    aux = self._one_step()
+                    aux = self._one_step(batches)
                     if self.step % self.recipe.log_every == 0 or self.step == target:
                         self._log(aux)
             return True
@@ -124,11 +128,14 @@ class Trainer:
         self._points = []
         self._flushed_at = time.monotonic()
 
-    def _one_step(self) -> dict[str, Tensor]:
-        recipe, seed, step = self.recipe, self.owner.seed, self.step
-        _seed_generators(seed, step, self.device)
-        batch = on_device(self.task.train_batch(seed, step, recipe.batch), self.device)
-        lr = recipe.lr_at(step, self.total_steps)
+    def _batch(self, step: int) -> Batch:
+        return self.task.train_batch(self.owner.seed, step, self.recipe.batch)
+
+    def _one_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:
+        step = self.step
+        _seed_generators(self.owner.seed, step, self.device)
+        batch = on_device(next(batches), self.device)
+        lr = self.recipe.lr_at(step, self.total_steps)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         found = self._pass(batch, step)
@@ -176,16 +183,14 @@ class Trainer:
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on a device; the same object when it is there already."""
+    """The batch on a device, without waiting for it where the batch lies in pinned memory; the same object when it is there already."""
     if device.type == "cpu":
         return batch
 
     def move(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.to(device, non_blocking=True)
 
-    return Batch(
-        batch.tokens_BT.to(device, non_blocking=True), batch.labels_BT.to(device), move(batch.document_BT)
-    )
+    return Batch(move(batch.tokens_BT), move(batch.labels_BT), move(batch.document_BT))  # type: ignore[arg-type]
 
 
 def _seed_generators(seed: int, step: int, device: torch.device) -> None:
