@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=150.0, help="no repeat begins that would end later")
-    parser.add_argument("--patience", type=float, default=90.0, help="longest turn in seconds")
+    parser.add_argument("--patience", type=float, default=120.0, help="longest turn in seconds")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
         "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
