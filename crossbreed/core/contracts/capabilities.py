@@ -42,7 +42,8 @@ class MixerCapabilities:
     deterministic: equal inputs give equal bits on one device.
     same_in_training: outputs in training equal those in evaluation; False with dropout, say.
     gradient_steps: training steps within which every parameter has had a gradient, where every choice is taken.
-    execution:   per phase, whether unread tokens skip time.
+    execution:   per phase, whether unread tokens skip time in every implementation, the reference included; one of
+                 several may skip more, which budgets do not count on.
     backends:    implementations it has; ``reference`` always exists and runs on a CPU.
     backend_needs: modules that a backend imports and, as ``cuda``, a CUDA device, for backends of an unusual name.
     """

@@ -52,8 +52,9 @@ class Context:
     asked_BT:      bool, tokens valid and not gated off or halted here; None = all valid.
     mode:          the mode router's Decision for these tokens, or None.
     embedded_BTD:  the token embeddings of the piece, as the first stage reads them; None outside a model.
-    execution:     how a part that can skip unread tokens treats them outside training: ``sparse`` skips, ``dense``
-                   computes and masks, ``auto`` skips where that is the faster. Results agree up to rounding.
+    execution:     how a part that can skip unread tokens treats them: ``sparse`` skips, ``dense`` computes and masks,
+                   ``auto`` skips where that is the faster. In training only what need not be looked at from the host is
+                   skipped. Results agree up to rounding.
     output_entropy: h_BTD -> H_BT, see ``entropy``.
     output_measure: (h_BTD, measure) -> BT, see ``measure_output``.
     recorder:      statistics and losses of this forward pass.

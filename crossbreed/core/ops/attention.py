@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops.read_attention import read_attention, skippable
 
 Kernel = Literal["reference", "sdpa", "flash_attn"]
 _MASKED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -43,6 +44,7 @@ def attention(
     window: int | None = None,
     scale: float | None = None,
     top_k: int | None = None,
+    read_BT: Tensor | None = None,
     kernel: Kernel = "reference",
 ) -> Tensor:
     """Attention of T queries over S slots (Vaswani et al., 2017, eq. 1); consecutive query heads share a group.
@@ -57,38 +59,42 @@ def attention(
         top_k: of the slots it sees, a head of a query attends to those of the k largest scores and to what ties with the
             last of them: ties follow from the scores alone, never from the order of slots. None attends to all. All are
             scored once for the choice, which has no gradient, and again in the attention.
+        read_BT: bool, the queries that are wanted, or None for all. With a kernel other than ``reference``, over a causal triangle
+            of 16 bits, the others are not computed; elsewhere they are and then cleared.
         kernel: who computes. The others than ``reference`` want a CUDA device and 16 bits; ``flash_attn`` serves a causal
             triangle or window of heads of one size, and leaves what has a mask of its own to ``sdpa``.
 
     Returns:
-        `o_BTHV`; zero for a query that sees nothing.
+        `o_BTHV`; zero for a query that sees nothing or is not wanted.
 
     Raises:
         ConfigError: shapes that do not fit, or a window without `causal`.
     """
     _check(q_BTHK, k_BSGK, v_BSGV, visible_BTS, causal, window)
     T, S = q_BTHK.shape[1], k_BSGK.shape[1]
-    if kernel == "flash_attn" and visible_BTS is None and (top_k is None or top_k >= S):
-        return _flash_attn(q_BTHK, k_BSGK, v_BSGV, causal, window, scale)
-    sees_BT = None
-    lower_triangle = False
+    if top_k is not None and top_k >= S:
+        top_k = None
+    lower_triangle = (
+        visible_BTS is None and causal and 1 < T == S and (window is None or window >= S) and top_k is None
+    )
+    if read_BT is not None and lower_triangle and kernel != "reference" and skippable(q_BTHK, v_BSGV):
+        return read_attention(q_BTHK, k_BSGK, v_BSGV, read_BT, scale)
+    if kernel == "flash_attn" and visible_BTS is None and top_k is None:
+        return _wanted(_flash_attn(q_BTHK, k_BSGK, v_BSGV, causal, window, scale), read_BT)
     if visible_BTS is not None:
         # A row without a slot is a softmax of nothing. It looks everywhere instead, and its output is cleared.
         sees_BT = visible_BTS.any(-1)
         visible = (visible_BTS | ~sees_BT.unsqueeze(-1)).unsqueeze(1)
-    elif not causal:
+        read_BT = sees_BT if read_BT is None else sees_BT & read_BT
+    elif not causal or lower_triangle:
         visible = None
     elif T == 1:
         visible = None
         if window is not None and window < S:
             k_BSGK, v_BSGV = k_BSGK[:, S - window :], v_BSGV[:, S - window :]
-    elif T == S and (window is None or window >= S):
-        visible, lower_triangle = None, True
     else:
         visible = causal_mask(T, S, window, q_BTHK.device)
     if top_k is not None and top_k < k_BSGK.shape[1]:
-        if lower_triangle:
-            visible, lower_triangle = causal_mask(T, S, device=q_BTHK.device), False
         visible = _strongest(q_BTHK, k_BSGK, visible, top_k)
     # cuDNN plans each new shape for about a tenth of a second: right for pieces that come again, not for a growing cache.
     fastest_first = (
@@ -104,8 +110,7 @@ def attention(
             scale=scale,
             enable_gqa=q_BTHK.shape[2] != k_BSGK.shape[2],
         )
-    o_BTHV = o_BHTV.transpose(1, 2)
-    return o_BTHV if sees_BT is None else o_BTHV.masked_fill(~sees_BT[:, :, None, None], 0.0)
+    return _wanted(o_BHTV.transpose(1, 2), read_BT)
 
 
 def attention_reference(
@@ -138,6 +143,10 @@ def attention_reference(
         scores_BGrTS = scores_BGrTS.masked_fill(weaker_BGrTS, -torch.inf)
     weights_BGrTS = scores_BGrTS.softmax(-1).masked_fill(blind_BT[:, None, None, :, None], 0.0)
     return torch.einsum("bgrts,bsgv->btgrv", weights_BGrTS, v_BSGV).reshape(B, T, H, -1)
+
+
+def _wanted(o_BTHV: Tensor, read_BT: Tensor | None) -> Tensor:
+    return o_BTHV if read_BT is None else o_BTHV.masked_fill(~read_BT[:, :, None, None], 0.0)
 
 
 def _flash_attn(

@@ -49,7 +49,8 @@ class Slots:
 class SoftmaxReader(Reader, nn.Module):
     """Causal attention within each document. Outside training, queries that are not read cost no scores.
 
-    They are left out by gathering the others, every row padded to the one that reads most.
+    They are left out by gathering the others, every row padded to the one that reads most. In training all are computed, for
+    all but the fused kernel of a causal piece (``core.ops.read_attention``), which needs no look from the host.
 
     With ``qk_norm`` queries and keys have RMS 1 and queries a learned gain per head: one gain for all channels, so that
     it does not matter whether rotation came before.
@@ -81,7 +82,10 @@ class SoftmaxReader(Reader, nn.Module):
             return o_BTHV, self._only_written(k_BTGK, v_BTHV, context, state, read_BT)
         slots, document_BT, written = self._written(k_BTGK, v_BTHV, context, state, read_BT)
         if some is None:
-            return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
+            # Elsewhere than in training what is read has been looked at: it is everything, or to be computed densely.
+            skipping = context.training and context.execution != "dense"
+            o_BTHV = self._every(q_BTHK, slots, document_BT, context, read_BT if skipping else None)
+            return o_BTHV if skipping else masked(o_BTHV, read_BT), written
         rows = some.rows()
         if self._whole_is_faster(slots, rows, context):
             return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
@@ -136,13 +140,19 @@ class SoftmaxReader(Reader, nn.Module):
             and rows.token_RU.numel() > GATHER_UP_TO * B * T
         )
 
-    def _every(self, q_BTHK: Tensor, slots: Slots, document_BT: Tensor | None, context: Context) -> Tensor:
-        """Attention of all queries of the piece."""
+    def _every(
+        self,
+        q_BTHK: Tensor,
+        slots: Slots,
+        document_BT: Tensor | None,
+        context: Context,
+        read_BT: Tensor | None = None,
+    ) -> Tensor:
+        """Attention of all queries of the piece, cleared where ``read_BT`` is given and they do not read."""
         if slots.causal:
-            return self._attend(q_BTHK, slots, window=self.config.window)
-        return self._attend(
-            q_BTHK, slots, visible_BTS=self._visible(document_BT, context.positions_BT, slots)
-        )
+            return self._attend(q_BTHK, slots, window=self.config.window, read_BT=read_BT)
+        visible_BTS = self._visible(document_BT, context.positions_BT, slots)
+        return self._attend(q_BTHK, slots, visible_BTS=visible_BTS, read_BT=read_BT)
 
     def _few(
         self, q_BTHK: Tensor, slots: Slots, document_BT: Tensor | None, context: Context, rows: Rows

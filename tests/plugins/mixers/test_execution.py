@@ -115,6 +115,33 @@ def test_training_computes_everything_whatever_the_execution(key: str) -> None:
     assert flops(mixer, every(4), phase="train", execution="sparse") == whole
 
 
+def on_device(at: Context) -> Context:
+    names = ("positions_BT", "row_id_B", "document_BT", "valid_BT")
+    given = {name: getattr(at, name) for name in names}
+    moved = {name: None if tensor is None else tensor.cuda() for name, tensor in given.items()}
+    return at.at(**moved, mode=None if at.mode is None else Decision(at.mode.choice_BT.cuda()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("key", ["attention", "attention windowed", "multi tm", "multi tg"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_training_on_a_device_gives_the_same_whether_scores_are_skipped_or_masked(
+    key: str, layout: str
+) -> None:
+    mixer = case(key).to("cuda", torch.float32)
+    found = []
+    for execution in ("dense", "auto"):
+        x = random_input(B, T).float().cuda().requires_grad_()
+        mixer.zero_grad()
+        at = on_device(with_mode(mixer, context(B, T, phase="train", execution=execution, **LAYOUTS[layout])))
+        with torch.autocast("cuda", torch.bfloat16):
+            y, _ = mixer(x, at, None, masks()["ragged"].cuda())
+        y.float().square().sum().backward()
+        found.append([y, x.grad, *(p.grad for p in mixer.parameters())])
+    for dense, skipped in zip(*found, strict=True):
+        assert (dense.float() - skipped.float()).norm() <= 0.02 * dense.float().norm() + 1e-6
+
+
 def test_queries_gate_and_scores_of_unread_tokens_are_not_issued() -> None:
     heads, size, D, tokens = 2, 8, 12, 64
     mixer = build("attention", {"heads": heads, "head_size": size, "gate": True}, scale=1.0)
