@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops import kernels
 from crossbreed.core.ops.chunks import product_dtype
+from crossbreed.core.ops.gated import silu_times
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
@@ -92,7 +94,7 @@ def routed_swiglu(
         raise ConfigError("experts have {} gates, {} ups and {} downs; the rule is one each.".format(*counts))
 
     def swiglu(product: Product, x_MD: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
-        return product(F.silu(product(x_MD, gate)) * product(x_MD, up), down)
+        return product(silu_times(product(x_MD, gate), product(x_MD, up)), down)
 
     return _routed(x_ND, expert, weight_NJ, (gate_w_EDF, up_w_EDF, down_w_EFD), swiglu)
 
@@ -115,19 +117,25 @@ def _routed(
     to = expert if isinstance(expert, Dispatch) else Dispatch.of(expert, experts)
     if len(to.end_E) != experts:
         raise ConfigError(f"a dispatch to {len(to.end_E)} experts does not fit {experts} of them.")
+    grouped = _grouped(x_ND)
+    if grouped:
+        # Before rows are taken: there are J times as many of them then.
+        x_ND = x_ND.to(product_dtype(x_ND))
     x_MD = _Take.apply(x_ND, to.order_M // J, to.place_NJ)
-    if _grouped(x_ND):
-        narrow = product_dtype(x_ND)
-        grouped = partial(_grouped_product, end_E=to.end_E)
-        y_MO = apply(grouped, x_MD.to(narrow), *(w.to(narrow) for w in weights))
+    if grouped:
+        y_MO = apply(partial(_grouped_product, end_E=to.end_E), x_MD, *(w.to(x_MD.dtype) for w in weights))
     else:
         rows, matrices = x_MD.split(to.counts), [w.unbind(0) for w in weights]
         results = [
             apply(torch.matmul, rows[e], *(w[e] for w in matrices)) for e in range(experts) if to.counts[e]
         ]
         y_MO = torch.cat(results or [apply(torch.matmul, rows[0], *(w[0] for w in matrices))])
+    y_NO: Tensor
+    if kernels.usable(y_MO):
+        y_NO = _WeightedSum.apply(y_MO, weight_NJ, to.place_NJ)
+        return y_NO
     y_NJO = _Take.apply(y_MO, to.place_NJ.flatten(), to.order_M.unsqueeze(1)).unflatten(0, (N, J))
-    y_NO: Tensor = (y_NJO * weight_NJ.unsqueeze(-1).to(y_NJO.dtype)).sum(1)
+    y_NO = (y_NJO * weight_NJ.unsqueeze(-1).to(y_NJO.dtype)).sum(1)
     return y_NO
 
 
@@ -161,4 +169,29 @@ class _Take(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_M: Tensor) -> tuple[Tensor, None, None]:
         (places_NJ,) = ctx.saved_tensors
-        return grad_M[places_NJ].sum(1), None, None
+        if not kernels.usable(grad_M):
+            return grad_M[places_NJ].sum(1), None, None
+        from crossbreed.core.ops.kernels import gather_sum
+
+        return gather_sum.forward(grad_M, places_NJ, None), None, None
+
+
+class _WeightedSum(torch.autograd.Function):
+    """y_n = sum_j weight_nj y[place_nj] by one kernel, and both gradients by another. Every row lies at one place."""
+
+    @staticmethod
+    def forward(ctx: Any, y_MO: Tensor, weight_NJ: Tensor, place_NJ: Tensor) -> Tensor:
+        from crossbreed.core.ops.kernels import gather_sum
+
+        place_NJ, weight_NJ = place_NJ.contiguous(), weight_NJ.contiguous()
+        ctx.save_for_backward(y_MO, weight_NJ, place_NJ)
+        return gather_sum.forward(y_MO, place_NJ, weight_NJ)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NO: Tensor) -> tuple[Tensor, Tensor, None]:
+        from crossbreed.core.ops.kernels import gather_sum
+
+        y_MO, weight_NJ, place_NJ = ctx.saved_tensors
+        of_y, of_weight = gather_sum.backward(grad_NO, y_MO, place_NJ, weight_NJ)
+        return of_y, of_weight.to(weight_NJ.dtype), None

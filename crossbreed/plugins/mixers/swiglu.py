@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import Mixer, MixerBuild, State
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops.gated import silu_times
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import SwiGLUConfig
@@ -43,8 +43,7 @@ class SwiGLU(Mixer, nn.Module):
         return y_BTD, state
 
     def _mix(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+        return self.down(silu_times(self.gate_up(x)))  # type: ignore[no-any-return]
 
     def output_parameters(self) -> frozenset[str]:
         return frozenset({"down.weight"})

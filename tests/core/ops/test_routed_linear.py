@@ -126,6 +126,30 @@ def test_grouped_products_on_a_gpu_equal_the_dense_sum_without_waiting_for_it(N,
         assert (mine.double() - other).norm() <= 0.03 * other.norm()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("N", "J", "D"), [(1, 1, 5), (33, 3, 1100), (9, 8, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernels_of_weighted_sums_give_what_float64_gives(N, J, D, dtype):
+    from crossbreed.core.ops.kernels import gather_sum
+
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randn(N * J, D, generator=random).to("cuda", dtype)
+    grad = torch.randn(N, D, generator=random).to("cuda", dtype)
+    weight = torch.rand(N, J, generator=random).cuda()
+    place = torch.randperm(N * J, generator=random).view(N, J).cuda()
+    wide = [t.double().requires_grad_() for t in (rows, weight)]
+    wanted = (wide[0][place] * wide[1][..., None]).sum(1)
+    wanted.backward(grad.double())
+    found = (
+        gather_sum.forward(rows, place, weight),
+        *gather_sum.backward(grad, rows, place, weight),
+        gather_sum.forward(rows, place, None),
+    )
+    exact = (wanted, *(t.grad for t in wide), rows.double()[place].sum(1))
+    for mine, its in zip(found, exact, strict=True):
+        assert (mine.double() - its).norm() <= (1e-6 if dtype == torch.float32 else 5e-3) * its.norm()
+
+
 def gradients_on(function, leaves):
     leaves = [x.clone().requires_grad_() for x in leaves]
     y = function(*leaves)
