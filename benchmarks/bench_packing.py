@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -191,7 +191,9 @@ class Arm:
             )
 
     def close(self) -> None:
-        _pipe(self.process.stdin).close()
+        # One that has ended leaves what it was told in the pipe.
+        with suppress(BrokenPipeError):
+            _pipe(self.process.stdin).close()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
