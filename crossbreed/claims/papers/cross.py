@@ -50,12 +50,12 @@ SIZES: dict[Scale, Size] = {
         16,
         32,
         4,
-        {"tokens": 500_000, "batch": 32},
-        (2e-3, 5e-3),
+        {"tokens": 300_000, "batch": 16},
+        (2e-3, 4e-3),
         {
             "recall": {
                 "name": "recall",
-                "params": {"vocab": 24, "pairs": 5, "length": 20, "queries": 8, "eval_items": 256},
+                "params": {"vocab": 36, "pairs": 8, "length": 28, "queries": 8, "eval_items": 256},
             },
             "permutations": {
                 "name": "permutations",
