@@ -11,15 +11,15 @@ import torch
 
 
 def interleaved(
-    arms: dict[str, Callable[[], Any]], repeats: int, device: torch.device, calls: int = 1
+    arms: dict[str, Callable[[], Any]], repeats: int, device: torch.device, calls: int = 1, warm: int = 1
 ) -> dict[str, list[float]]:
-    """arm -> milliseconds for each of ``calls`` things that a run of it does, one for each repeat, after one that counts for
+    """arm -> milliseconds for each of ``calls`` things that a run of it does, one for each repeat, after ``warm`` that count for
     nothing: between two events of a CUDA device, by the clock elsewhere."""
     found: dict[str, list[float]] = {name: [] for name in arms}
-    for repeat in range(repeats + 1):
+    for repeat in range(warm + repeats):
         for name, run in arms.items():
             ms = elapsed(run, device) / calls
-            if repeat:
+            if repeat >= warm:
                 found[name].append(ms)
     return found
 

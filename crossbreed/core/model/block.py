@@ -36,9 +36,9 @@ class ModelBuild:
         return RouterSizes(self.d_model, self.vocab, self.parts)
 
     def backend_for(self, sublayer: genome.Sublayer) -> str:
-        """What a mixer is built with: beside one that has the forced backend, one without it computes by the reference."""
-        able = ("auto", *stated_backends(sublayer, self.parts))
-        return self.backend if self.backend in able else "reference"
+        """What a mixer is built with: beside one that has the forced backend, one without it computes as it would of itself."""
+        able = ("auto", "reference", *stated_backends(sublayer, self.parts))
+        return self.backend if self.backend in able else "auto"
 
 
 @dataclass

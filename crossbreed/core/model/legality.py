@@ -61,10 +61,10 @@ def check_backend(architecture: genome.Architecture, parts: Parts, backend: str)
 
 def backend_within(architecture: genome.Architecture, parts: Parts, backend: str) -> str:
     """What a model is built with where a whole study forces ``backend``: as a part without it beside one that has it, so a
-    model without it computes by the reference.
+    model without it computes as it would of itself.
     """
     stated = (stated_backends(sublayer, parts) for _, sublayer in architecture.sublayers())
-    return backend if backend == "auto" or any(backend in names for names in stated) else "reference"
+    return backend if backend == "reference" or any(backend in names for names in stated) else "auto"
 
 
 def mode_readers(architecture: genome.Architecture) -> list[str]:

@@ -55,8 +55,8 @@ class ReaderPart:
     fused: tuple[str, ...] = ()
 
     def backend_for(self, requested: str) -> str:
-        """What it is built with: beside a reader that has the forced backend, one without it computes by the reference."""
-        return requested if requested == "auto" or requested in self.fused else backends.REFERENCE
+        """What it is built with: beside a reader that has the forced backend, one without it computes as it would of itself."""
+        return requested if requested in (backends.REFERENCE, *self.fused) else "auto"
 
     def load(self) -> Any:
         """The reader's class, imported now if it was not yet."""

@@ -93,12 +93,12 @@ def test_a_forced_kernel_whose_library_is_missing_is_named_with_the_extra_that_h
 
 
 @pytest.mark.usefixtures("installed")
-def test_beside_the_mixer_that_has_the_forced_kernel_others_compute_by_the_reference():
+def test_beside_the_mixer_that_has_the_forced_kernel_others_compute_as_they_would_of_themselves():
     model = LanguageModel(hybrid(), PARTS, backend="fla")
     requested = [
         reader.requested for block in model.stages[0].weight_sets[0] for reader in block.mixers[0].readers
     ]
-    assert requested == ["reference", "fla"]
+    assert requested == ["auto", "fla"]
 
 
 def test_a_kernel_that_no_mixer_has_is_refused_with_those_they_have():
