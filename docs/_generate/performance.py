@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import _data_wait
+import _prefill_speed
 import _probe_speed
 
 PAGE = "performance.md"
@@ -47,6 +48,7 @@ def text() -> str:
         lines += packing(record)
     for name, section in (
         ("data_wait_h200.json", _data_wait.section),
+        ("prefill_h200.json", _prefill_speed.section),
         ("probe_h200.json", _probe_speed.section),
     ):
         for record in _read(name):

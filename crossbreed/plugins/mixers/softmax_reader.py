@@ -15,6 +15,7 @@ from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, Stat
 from crossbreed.core.ledger import GATHER_UP_TO, Cost, Shape, Work
 from crossbreed.core.ops.attention import Kernel, attention
 from crossbreed.core.ops.delta_rule import l2_norm
+from crossbreed.core.ops.read_attention import skippable
 from crossbreed.plugins.mixers import backends, kv_cache
 from crossbreed.plugins.mixers.accounting import mean_visible
 from crossbreed.plugins.mixers.configs import SoftmaxSettings
@@ -49,8 +50,8 @@ class Slots:
 class SoftmaxReader(Reader, nn.Module):
     """Causal attention within each document. Outside training, queries that are not read cost no scores.
 
-    They are left out by gathering the others, every row padded to the one that reads most. In training all are computed, for
-    all but the fused kernel of a causal piece (``core.ops.read_attention``), which needs no look from the host.
+    The fused kernel of a causal piece leaves them out (``core.ops.read_attention``), in training too, where others compute
+    all. Elsewhere the others are gathered, every row padded to the one that reads most.
 
     With ``qk_norm`` queries and keys have RMS 1 and queries a learned gain per head: one gain for all channels, so that
     it does not matter whether rotation came before.
@@ -89,6 +90,8 @@ class SoftmaxReader(Reader, nn.Module):
         rows = some.rows()
         if self._whole_is_faster(slots, rows, context):
             return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
+        if self._skips(q_BTHK, v_BTHV, slots):
+            return self._every(q_BTHK, slots, document_BT, context, read_BT), written
         o_RUHV = self._few(q_BTHK, slots, document_BT, context, rows)
         return some.scatter(rows.flat(o_RUHV)), written
 
@@ -139,6 +142,12 @@ class SoftmaxReader(Reader, nn.Module):
             and triangular(self.config, T)
             and rows.token_RU.numel() > GATHER_UP_TO * B * T
         )
+
+    def _skips(self, q_BTHK: Tensor, v_BTHV: Tensor, slots: Slots) -> bool:
+        """Whether attention leaves unread queries out by itself, where others need a mask of all that each query sees."""
+        whole = slots.causal and triangular(self.config, q_BTHK.shape[1])
+        fused = self.serving(q_BTHK.device, q_BTHK.dtype) != backends.REFERENCE
+        return whole and fused and skippable(q_BTHK, v_BTHV)
 
     def _every(
         self,

@@ -142,6 +142,26 @@ def test_training_on_a_device_gives_the_same_whether_scores_are_skipped_or_maske
         assert (dense.float() - skipped.float()).norm() <= 0.02 * dense.float().norm() + 1e-6
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("key", ["attention", "attention windowed", "multi tm", "multi tg"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_prefill_on_a_device_gives_the_same_whether_scores_are_skipped_or_masked(
+    key: str, layout: str
+) -> None:
+    mixer = case(key).to("cuda", torch.float32)
+    x, found = random_input(B, T).float().cuda(), []
+    for execution in ("dense", "sparse"):
+        at = on_device(
+            with_mode(mixer, context(B, T, phase="prefill", execution=execution, **LAYOUTS[layout]))
+        )
+        state = mixer.init_state(B, slots=T, device="cuda")
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+            y, after = mixer(x, at, state, masks()["ragged"].cuda())
+        found.append([y, *(tensor for _, tensor in sorted(after.items()))])
+    for dense, sparse in zip(*found, strict=True):
+        assert (dense.double() - sparse.double()).norm() <= 0.02 * dense.double().norm() + 1e-6
+
+
 def test_queries_gate_and_scores_of_unread_tokens_are_not_issued() -> None:
     heads, size, D, tokens = 2, 8, 12, 64
     mixer = build("attention", {"heads": heads, "head_size": size, "gate": True}, scale=1.0)
