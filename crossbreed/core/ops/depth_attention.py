@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops import kernels
 from crossbreed.core.ops.chunks import compute_dtype
 
 
@@ -44,7 +45,8 @@ def depth_attention(
             "rows and key size must agree and the query heads be a multiple of the key/value heads."
         )
     scale = K**-0.5 if scale is None else scale
-    found: tuple[Tensor, Tensor] = _DepthAttention.apply(q_NHK, scale, len(k_NGK), *k_NGK, *v_NGV)
+    kind = _ByKernel if kernels.usable(q_NHK) else _DepthAttention
+    found: tuple[Tensor, Tensor] = kind.apply(q_NHK, scale, len(k_NGK), *k_NGK, *v_NGV)
     return found
 
 
@@ -84,6 +86,46 @@ class _DepthAttention(torch.autograd.Function):
         slots = (*grad_k_NGSK.unbind(2), *grad_v_NGSV.unbind(2))
         grads = (grad.to(slot.dtype) for grad, slot in zip(slots, slots_NGC, strict=True))
         return grad_q_NGrK.flatten(1, 2), None, None, *grads
+
+
+class _ByKernel(torch.autograd.Function):
+    """The same on a CUDA device: slots are read where they are, never stacked."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q_NHK: Tensor, scale: float, count: int, *slots_NGC: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        from crossbreed.core.ops.kernels import depth_attention as kernel
+
+        q_NHK = _alike((q_NHK,))[0]
+        k_NGK, v_NGV = _alike(slots_NGC[:count]), _alike(slots_NGC[count:])
+        o_NHV, weight_NHS = kernel.forward(q_NHK, k_NGK, v_NGV, scale)
+        ctx.save_for_backward(q_NHK, weight_NHS, *slots_NGC)
+        ctx.scale, ctx.count = scale, count
+        ctx.mark_non_differentiable(weight_NHS)
+        return o_NHV.to(q_NHK.dtype), weight_NHS
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NHV: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        from crossbreed.core.ops.kernels import depth_attention as kernel
+
+        q_NHK, weight_NHS, *slots_NGC = ctx.saved_tensors
+        k_NGK, v_NGV = _alike(slots_NGC[: ctx.count]), _alike(slots_NGC[ctx.count :])
+        (grad_NHV,) = _alike((grad_NHV,))
+        dq_NHK, dk_SNHK, dv_SNHV = kernel.backward(grad_NHV, q_NHK, k_NGK, v_NGV, weight_NHS, ctx.scale)
+        H, G = q_NHK.shape[1], k_NGK[0].shape[1]
+        if H != G:
+            dk_SNHK, dv_SNHV = (x.unflatten(2, (G, H // G)).sum(3) for x in (dk_SNHK, dv_SNHV))
+        return dq_NHK, None, None, *dk_SNHK.unbind(0), *dv_SNHV.unbind(0)
+
+
+def _alike(slots: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Tensors that lie in memory alike, with adjacent last numbers: these, or copies if they do not."""
+    strides = {slot.stride() for slot in slots}
+    if len(strides) == 1 and slots[0].stride(-1) == 1:
+        return slots
+    return [slot.contiguous() for slot in slots]
 
 
 def _stacked(

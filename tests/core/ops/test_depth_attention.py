@@ -82,3 +82,35 @@ def test_shapes_that_do_not_fit_are_named():
         depth_attention(q, k, v[:3])
     with pytest.raises(ConfigError, match="query heads be a multiple"):
         depth_attention(q[:, :3], k, v)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("N", "H", "G", "K", "V", "slots"),
+    [(70, 2, 2, 6, 5, 1), (33, 4, 2, 16, 24, 3), (300, 4, 4, 64, 64, 16), (5, 1, 1, 8, 8, 9)],
+)
+def test_the_kernels_give_what_float64_gives(N, H, G, K, V, slots, dtype):
+    random = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=random).to("cuda", dtype)
+
+    # Values lie beside keys, as projections leave them.
+    both = [draw(N, G, K + V).split((K, V), -1) for _ in range(slots)]
+    tensors = [draw(N, H, K), *(k for k, _ in both), *(v for _, v in both)]
+    own = [t.detach().requires_grad_() for t in tensors]
+    wide = [t.detach().double().requires_grad_() for t in tensors]
+    o, weight = depth_attention(own[0], own[1 : 1 + slots], own[1 + slots :])
+    wanted, shares = depth_attention(wide[0], wide[1 : 1 + slots], wide[1 + slots :])
+    grad = draw(N, H, V)
+    o.backward(grad)
+    wanted.backward(grad.double())
+    allowed = 1e-5 if dtype == torch.float32 else 1e-2
+    assert (o.dtype, weight.dtype) == (dtype, torch.float32)
+    for mine, its in [
+        (o, wanted),
+        (weight, shares),
+        *((a.grad, b.grad) for a, b in zip(own, wide, strict=True)),
+    ]:
+        assert (mine.double() - its).norm() <= allowed * its.norm() + 1e-6

@@ -18,7 +18,7 @@ def forward(gate_nF: Tensor, up_nF: Tensor) -> Tensor:
     y_nF = torch.empty(gate_nF.shape, dtype=gate_nF.dtype, device=gate_nF.device)
     n, F = gate_nF.shape
     grid, block = _tiles(n, F)
-    _forward[grid](gate_nF, up_nF, y_nF, n, F, gate_nF.stride(0), up_nF.stride(0), ROWS=ROWS, BLOCK=block)
+    _gated[grid](gate_nF, up_nF, y_nF, n, F, gate_nF.stride(0), up_nF.stride(0), ROWS=ROWS, BLOCK=block)
     return y_nF
 
 
@@ -28,7 +28,7 @@ def backward_(
     """Fill both gradients, whose rows lie as far apart as each other's."""
     n, F = gate_nF.shape
     grid, block = _tiles(n, F)
-    _backward[grid](
+    _gated_gradients[grid](
         grad_nF,
         gate_nF,
         up_nF,
@@ -51,7 +51,7 @@ def _tiles(n: int, F: int) -> tuple[tuple[int, int], int]:
 
 
 @triton.jit
-def _forward(gate, up, y, n, F, gate_n, up_n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _gated(gate, up, y, n, F, gate_n, up_n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < n) & (c < F)
@@ -61,7 +61,7 @@ def _forward(gate, up, y, n, F, gate_n, up_n, ROWS: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
-def _backward(grad, gate, up, grad_gate, grad_up, n, F, grad_n, gate_n, up_n, out_n, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def _gated_gradients(grad, gate, up, grad_gate, grad_up, n, F, grad_n, gate_n, up_n, out_n, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < n) & (c < F)

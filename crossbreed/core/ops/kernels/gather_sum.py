@@ -18,7 +18,7 @@ def forward(x_MD: Tensor, place_NJ: Tensor, weight_NJ: Tensor | None) -> Tensor:
     (N, J), D = place_NJ.shape, x_MD.shape[1]
     y_ND = torch.empty(N, D, dtype=x_MD.dtype, device=x_MD.device)
     block = _block(D)
-    _forward[(N, triton.cdiv(D, block))](
+    _weighted_sum[(N, triton.cdiv(D, block))](
         x_MD.contiguous(), place_NJ, weight_NJ, y_ND, D, J=J, BLOCK=block, num_warps=_warps(block)
     )
     return y_ND
@@ -30,7 +30,7 @@ def backward(grad_ND: Tensor, x_MD: Tensor, place_NJ: Tensor, weight_NJ: Tensor)
     grad_MD = torch.empty(x_MD.shape, dtype=x_MD.dtype, device=x_MD.device)
     grad_NJ = torch.empty(N, J, dtype=torch.float32, device=x_MD.device)
     block = _block(D)
-    _backward[(N * J,)](
+    _weighted_sum_gradients[(N * J,)](
         grad_ND.contiguous(),
         x_MD.contiguous(),
         place_NJ,
@@ -54,7 +54,7 @@ def _warps(block: int) -> int:
 
 
 @triton.jit
-def _forward(x, place, weight, y, D, J: tl.constexpr, BLOCK: tl.constexpr):
+def _weighted_sum(x, place, weight, y, D, J: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     sum_c = tl.zeros((BLOCK,), tl.float32)
@@ -68,7 +68,9 @@ def _forward(x, place, weight, y, D, J: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _backward(grad, x, place, weight, grad_x, grad_weight, D, J: tl.constexpr, BLOCK: tl.constexpr):
+def _weighted_sum_gradients(
+    grad, x, place, weight, grad_x, grad_weight, D, J: tl.constexpr, BLOCK: tl.constexpr
+):
     """One row of one sum."""
     slot = tl.program_id(0).to(tl.int64)
     n = slot // J

@@ -35,7 +35,7 @@ def forward(
     lse_BHT = torch.empty(B, H, T, dtype=torch.float32, device=q_BTHK.device)
     wide = _wide(K, V)
     M, N = (128, 64) if wide <= 128 else (64, 32)
-    _forward[(triton.cdiv(T, M), H, B)](
+    _read_attention[(triton.cdiv(T, M), H, B)](
         q_BTHK,
         k_BTGK,
         v_BTGV,
@@ -86,7 +86,7 @@ def backward(
     M, N = (128, 64) if wide <= 128 else (64, 32)
     sizes = {"SHARED": H // G, "WIDTH_K": _width(K), "WIDTH_V": _width(V)}
     how = {"num_warps": WARPS, "num_stages": 2}
-    _query_gradients[(triton.cdiv(T, M), H, B)](
+    _read_attention_query_gradients[(triton.cdiv(T, M), H, B)](
         q_BTHK,
         k_BTGK,
         v_BTGV,
@@ -112,7 +112,7 @@ def backward(
         **how,
     )
     M, N = (64, 128) if wide <= 128 else (32, 64)
-    _key_gradients[(triton.cdiv(T, N), G, B)](
+    _read_attention_key_gradients[(triton.cdiv(T, N), G, B)](
         q_BTHK,
         k_BTGK,
         v_BTGV,
@@ -185,7 +185,7 @@ def _attended(q, k_base, v_base, t, low, high, k_t, v_t, K, V, T, total, greates
 
 
 @triton.jit
-def _forward(
+def _read_attention(
     q, k, v, o, lse, order, count,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
     T, H, K, V, scale,
@@ -242,7 +242,7 @@ def _towards_queries(q, grad, lse, delta, k_base, v_base, t, low, high, k_t, v_t
 
 
 @triton.jit
-def _query_gradients(
+def _read_attention_query_gradients(
     q, k, v, o, grad, lse, delta, dq, order, count,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, grad_b, grad_t, grad_h,
     T, H, K, V, scale,
@@ -303,7 +303,7 @@ def _towards_keys(k, v, s, q_base, grad_base, lse, delta, order, low, high, read
 
 
 @triton.jit
-def _key_gradients(
+def _read_attention_key_gradients(
     q, k, v, grad, lse, delta, dk, dv, order, count, before,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, grad_b, grad_t, grad_h,
     T, H, K, V, scale,
