@@ -1,6 +1,6 @@
 """What part of a training step waits for data: the lab's loop on real tasks against the same loop on batches made beforehand.
 
-    python -m benchmarks.bench_data_wait [PRESET ...] [--tokens 256] [--batch 32] [--steps 40] [--repeats 5] [--seconds 40]
+    python -m benchmarks.bench_data_wait [PRESET ...] [--tokens 256] [--batch 32] [--steps 30] [--repeats 5] [--seconds 40]
                                          [--device cuda] [--out record.json]
 
 Tasks: associative recall, and the bytes of a text that comes with Python. Arms: ``made``, the loop as it is, whose batches a
@@ -34,7 +34,7 @@ from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.presets import presets
 
 TASKS: dict[str, dict[str, Any]] = {"recall": {}, "bytes": {"path": pydoc_data.topics.__file__}}
-PRESETS = ("amor-gdn-mini", "oryx-tm-mini", "transformer-mini")
+PRESETS = ("amor-gdn-mini", "transformer-mini")
 HELD = 16
 WARM_STEPS = 8
 """Before anything is timed: a pass is recorded and compared in these."""
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("preset", nargs="*", default=PRESETS)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=40.0, help="No new row is begun after these.")
     parser.add_argument("--backend", default="auto")

@@ -86,9 +86,9 @@ def on_device(N, V, D, dtype):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("N", [1, 8, 16, 17, 63, 65, 300])
-@pytest.mark.parametrize(("V", "D"), [(2, 48), (17, 100), (1000, 96), (32001, 100), (128256, 64)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("N", [1, 16, 17, 63, 65, 300])
+@pytest.mark.parametrize(("V", "D"), [(2, 48), (17, 100), (32001, 96), (128256, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_kernel_gives_the_entropy_of_float64(N, V, D, dtype):
     h, weight = on_device(N, V, D, dtype)
     got = normalised_entropy(h, weight)
