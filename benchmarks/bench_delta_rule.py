@@ -20,7 +20,8 @@ from torch import Tensor
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
 from transformers.utils import logging
 
-from crossbreed.core.ops.delta_rule import gated_delta_rule, l2_norm
+from crossbreed.core.ops.delta_rule import gated_delta_rule
+from crossbreed.core.ops.norm import l2_norm
 
 B, T, H, K = 4, 1024, 4, 32
 RIVAL_CHUNKS = (16, 32, 64, 128)

@@ -15,11 +15,18 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.model.legality import stated_backends
 from crossbreed.core.model.routing import RoutedSite, RouterSizes
 from crossbreed.core.model.state import Carry
+from crossbreed.core.ops.norm import rms_norm
 
 
-def rms_norm(d_model: int, eps: float) -> nn.RMSNorm:
+class RMSNorm(nn.Module):
     """The one norm of the residual stream; gains start at 1."""
-    return nn.RMSNorm(d_model, eps=eps)
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(d_model)), eps
+
+    def forward(self, h_BTD: Tensor) -> Tensor:
+        return rms_norm(h_BTD, self.weight, self.eps)
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,11 @@ class Block(nn.Module):
             self.mixers.append(parts.factory("mixer", sublayer.mixer)(config, mixer_build))
         count = len(self.mixers)
         self.norms = nn.ModuleList(
-            rms_norm(D, gene.norm_eps) if gene.norm != "none" else nn.Identity() for _ in range(count)
+            RMSNorm(D, gene.norm_eps) if gene.norm != "none" else nn.Identity() for _ in range(count)
         )
         scaled = gene.norm == "sandwich" or gene.arrangement == "parallel_mean"
         self.output_norms = nn.ModuleList(
-            rms_norm(D, gene.norm_eps) if scaled else nn.Identity() for _ in range(count)
+            RMSNorm(D, gene.norm_eps) if scaled else nn.Identity() for _ in range(count)
         )
         self.scale_raw_D: nn.Parameter | None = None
         if gene.output_scale is not None:

@@ -15,7 +15,7 @@ from crossbreed.core.contracts.context import Context, ExecutionPhase, Recorder
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.contracts.router import Decision, RouterState
 from crossbreed.core.contracts.task import IGNORE, Batch
-from crossbreed.core.model.block import ModelBuild, rms_norm
+from crossbreed.core.model.block import ModelBuild, RMSNorm
 from crossbreed.core.model.legality import check, check_backend, mode_readers
 from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment_starts
 from crossbreed.core.model.seeding import seeded
@@ -78,7 +78,7 @@ class LanguageModel(nn.Module):
                 nn.init.normal_(self.head.weight, std=EMBEDDING_STD)
             self.stages = nn.ModuleList(Stage(stage, i, build) for i, stage in enumerate(architecture.stages))
             final_eps = architecture.norm_eps
-            self.final_norm = rms_norm(D, final_eps) if architecture.final_norm else nn.Identity()
+            self.final_norm = RMSNorm(D, final_eps) if architecture.final_norm else nn.Identity()
             self.mode: RoutedSite | None = None
             if architecture.mode_router is not None:
                 readers = tuple(mode_readers(architecture))

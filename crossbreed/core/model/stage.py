@@ -11,7 +11,7 @@ from crossbreed.core import genome
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.depth import DepthPolicy
 from crossbreed.core.contracts.mixer import State
-from crossbreed.core.model.block import Block, Flow, ModelBuild, rms_norm
+from crossbreed.core.model.block import Block, Flow, ModelBuild, RMSNorm
 from crossbreed.core.model.routing import RoutedSite
 from crossbreed.core.model.state import Carry
 
@@ -26,7 +26,7 @@ class Stage(nn.Module):
         self.policy: DepthPolicy = build.parts.factory("depth", gene.depth.name)(config)
         self.plan = self.policy.plan(gene.depth.repeats, len(gene.blocks))
         self.depths = 1 + max(step.depth for step in self.plan)
-        self.entry_norm = rms_norm(build.d_model, gene.norm_eps) if gene.entry_norm else nn.Identity()
+        self.entry_norm = RMSNorm(build.d_model, gene.norm_eps) if gene.entry_norm else nn.Identity()
         self.weight_sets = nn.ModuleList(
             nn.ModuleList(Block(block, index, b, self.depths, build) for b, block in enumerate(gene.blocks))
             for _ in range(self.policy.weight_sets(gene.depth.repeats))

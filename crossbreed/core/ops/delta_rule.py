@@ -34,12 +34,6 @@ from crossbreed.core.ops.chunks import (
 )
 
 
-def l2_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """`x` over its Euclidean norm along the last dimension, computed in fp32 at least; zero stays zero."""
-    wide = x.to(compute_dtype(x))
-    return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + eps)).to(x.dtype)
-
-
 def gated_delta_rule(
     q_BTHK: Tensor,
     k_BTHK: Tensor,

@@ -1,4 +1,4 @@
-"""The gated RMS norm at the end of recurrent mixers, in one autograd function."""
+"""Norms: RMS, RMS after a gate, Euclidean. On a CUDA device each is one kernel forward and one backward."""
 
 from __future__ import annotations
 
@@ -10,7 +10,34 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops import kernels
 from crossbreed.core.ops.chunks import compute_dtype
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+    """`weight * x / rms(x)` over the last dimension (Zhang and Sennrich, 2019), computed in fp32 at least.
+
+    Args:
+        x: a tensor of any shape.
+        weight: one entry a channel of the last dimension; ones when None.
+        eps: added to the mean square.
+
+    Returns:
+        A tensor like `x`.
+    """
+    if kernels.usable(x):
+        y: Tensor = _ByKernel.apply(x, None, weight, 1 / x.shape[-1], eps)
+        return y
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+def l2_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """`x` over its Euclidean norm along the last dimension, computed in fp32 at least; zero stays zero."""
+    if kernels.usable(x):
+        y: Tensor = _ByKernel.apply(x, None, None, 1.0, eps)
+        return y
+    wide = x.to(compute_dtype(x))
+    return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + eps)).to(x.dtype)
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
@@ -35,8 +62,46 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float = 1e-5) -
             f"x {tuple(x.shape)}, gate {tuple(gate.shape)} and weight {tuple(weight.shape)} do not fit; gate must be "
             "shaped like x and weight like its last dimension."
         )
-    y: Tensor = _GatedRMSNorm.apply(x, gate, weight, eps)
+    y: Tensor
+    if kernels.usable(x):
+        y = _ByKernel.apply(x, gate, weight, 1 / x.shape[-1], eps)
+    else:
+        y = _GatedRMSNorm.apply(x, gate, weight, eps)
     return y
+
+
+class _ByKernel(torch.autograd.Function):
+    """Inputs are kept alone; what was made of them is made again in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, gate: Tensor | None, weight: Tensor | None, share: float, eps: float
+    ) -> Tensor:
+        from crossbreed.core.ops.kernels import norm
+
+        x_ND, gate_ND = _rows(x), None if gate is None else _rows(gate)
+        ctx.save_for_backward(x_ND, gate_ND, weight)
+        ctx.share, ctx.eps = share, eps
+        return norm.forward(x_ND, gate_ND, weight, share, eps).view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from crossbreed.core.ops.kernels import norm
+
+        x_ND, gate_ND, weight = ctx.saved_tensors
+        of_x, of_gate, of_weight = norm.backward(_rows(grad), x_ND, gate_ND, weight, ctx.share, ctx.eps)
+        return (
+            of_x.view(grad.shape),
+            None if of_gate is None else of_gate.view(grad.shape),
+            None if of_weight is None else of_weight.to(weight.dtype),
+            None,
+            None,
+        )
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1]).contiguous()
 
 
 class _GatedRMSNorm(torch.autograd.Function):

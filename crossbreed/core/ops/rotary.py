@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops import kernels
 from crossbreed.core.ops.chunks import compute_dtype
 
 
@@ -34,6 +36,9 @@ def rotary(x_BTHK: Tensor, positions_BT: Tensor, theta: float = 10000.0, fractio
         raise ConfigError(
             f"fraction {fraction} of a head of {K} rotates {rotated} channels; they must be even."
         )
+    if kernels.usable(x_BTHK):
+        turned_BTHK: Tensor = _ByKernel.apply(x_BTHK, positions_BT, theta, rotated)
+        return turned_BTHK
     dtype = compute_dtype(x_BTHK)
     exponent = torch.arange(0, rotated, 2, device=x_BTHK.device, dtype=dtype) / max(rotated, 1)
     angle_BT1R = (positions_BT.to(dtype).unsqueeze(-1) * theta**-exponent).unsqueeze(2)
@@ -41,6 +46,27 @@ def rotary(x_BTHK: Tensor, positions_BT: Tensor, theta: float = 10000.0, fractio
     first, second = x_BTHK[..., :rotated].to(dtype).chunk(2, -1)
     turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x_BTHK.dtype)
     return turned if rotated == K else torch.cat((turned, x_BTHK[..., rotated:]), -1)
+
+
+class _ByKernel(torch.autograd.Function):
+    """Turns back what comes back: nothing is kept but the positions."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTHK: Tensor, positions_BT: Tensor, theta: float, rotated: int) -> Tensor:
+        ctx.save_for_backward(positions_BT.expand(x_BTHK.shape[:2]).flatten())
+        ctx.theta, ctx.rotated = theta, rotated
+        return _turned(x_BTHK, ctx.saved_tensors[0], theta, rotated, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BTHK: Tensor) -> tuple[Tensor, None, None, None]:
+        return _turned(grad_BTHK, ctx.saved_tensors[0], ctx.theta, ctx.rotated, -1), None, None, None
+
+
+def _turned(x_BTHK: Tensor, position_N: Tensor, theta: float, rotated: int, sign: int) -> Tensor:
+    from crossbreed.core.ops.kernels.rotary import rotate
+
+    return rotate(x_BTHK.flatten(0, 1).contiguous(), position_N, theta, rotated, sign).view(x_BTHK.shape)
 
 
 DepthEncoding = Literal["rose", "index", "none"]

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
-from crossbreed.core.ops.delta_rule import gated_delta_rule, l2_norm
+from crossbreed.core.ops.delta_rule import gated_delta_rule
 from crossbreed.core.ops.fused import delta_rule_fla
+from crossbreed.core.ops.norm import l2_norm
 from crossbreed.plugins.mixers import backends
 from crossbreed.plugins.mixers.accounting import chunk_issued, input_kept, mean_in_chunk
 from crossbreed.plugins.mixers.configs import DeltaSettings

@@ -10,12 +10,12 @@ from functools import cached_property
 from itertools import groupby
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import NORM_EPS
+from crossbreed.core.ops.norm import rms_norm
 from crossbreed.plugins.mixers.configs.readers import ReaderSettings
 
 
@@ -141,7 +141,7 @@ def embedded(context: Context) -> Tensor:
         raise ConfigError(
             f"the mixer at {context.site!r} has kv_from 'embeddings', but this pass has none; it stands in a model only"
         )
-    return F.rms_norm(context.embedded_BTD, context.embedded_BTD.shape[-1:], eps=NORM_EPS)
+    return rms_norm(context.embedded_BTD, eps=NORM_EPS)
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

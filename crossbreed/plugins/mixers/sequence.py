@@ -18,7 +18,8 @@ from crossbreed.core.contracts.mixer import Mixer, MixerBuild, ReaderBuild, Stat
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Cost, Shape, Work
-from crossbreed.core.ops.norm import gated_rms_norm
+from crossbreed.core.ops.gated import silu_times
+from crossbreed.core.ops.norm import gated_rms_norm, rms_norm
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.plugins.mixers.backends import check_backend
@@ -214,9 +215,9 @@ class SequenceMixer(Mixer, nn.Module):
             o = gated_rms_norm(o, gate, self.norm_weight, p.norm_eps)
         else:
             if self.norm_weight is not None:
-                o = F.rms_norm(o, o.shape[-1:], self.norm_weight.to(o.dtype), p.norm_eps)
+                o = rms_norm(o, self.norm_weight.to(o.dtype), p.norm_eps)
             if gate is not None:
-                o = o * F.silu(gate)
+                o = silu_times(gate, o)
         return o.flatten(-2) if p.norm == "head" else o
 
     def state_specs(self) -> tuple[StateSpec, ...]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import GATHER_UP_TO, Cost, Shape, Work
 from crossbreed.core.ops.attention import Kernel, attention
-from crossbreed.core.ops.delta_rule import l2_norm
+from crossbreed.core.ops.norm import l2_norm, rms_norm
 from crossbreed.core.ops.read_attention import skippable
 from crossbreed.plugins.mixers import backends, kv_cache
 from crossbreed.plugins.mixers.accounting import mean_visible
@@ -73,7 +72,7 @@ class SoftmaxReader(Reader, nn.Module):
         read_BT: Tensor | None = None,
     ) -> tuple[Tensor, State | None]:
         if self.gain_Q is not None:
-            k_BTGK = F.rms_norm(k_BTGK, k_BTGK.shape[-1:], eps=NORM_EPS)
+            k_BTGK = rms_norm(k_BTGK, eps=NORM_EPS)
         if self.config.l2_norm != "none":
             k_BTGK = l2_norm(k_BTGK)
         read_BT = read_mask(read_BT, context)
@@ -184,7 +183,7 @@ class SoftmaxReader(Reader, nn.Module):
         H = self.heads
         if self.gain_Q is not None:
             gain_QK = self.gain_Q[:, None].to(q_BTHK.dtype)
-            q_BTHK = F.rms_norm(q_BTHK, q_BTHK.shape[-1:], eps=NORM_EPS) * gain_QK
+            q_BTHK = rms_norm(q_BTHK, eps=NORM_EPS) * gain_QK
         if self.config.l2_norm == "qk":
             q_BTHK = l2_norm(q_BTHK)
         k, v = slots.k.to(q_BTHK.dtype), slots.v.to(q_BTHK.dtype)

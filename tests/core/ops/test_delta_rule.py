@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.delta_rule import gated_delta_rule, gated_delta_rule_recurrent, l2_norm
+from crossbreed.core.ops.delta_rule import gated_delta_rule, gated_delta_rule_recurrent
+from crossbreed.core.ops.norm import l2_norm
 
 
 def inputs(B, T, H, K, V, dtype=torch.float64, seed=0, slowest=0.0, fastest=-2.0):

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from crossbreed.core.ops.attention import attention, attention_reference
-from crossbreed.core.ops.delta_rule import gated_delta_rule_recurrent, l2_norm
+from crossbreed.core.ops.delta_rule import gated_delta_rule_recurrent
 from crossbreed.core.ops.fused import delta_rule_fla, ssd_fla, ssd_mamba
+from crossbreed.core.ops.norm import l2_norm
 from crossbreed.core.ops.ssd import ssd_recurrent
 
 pytestmark = pytest.mark.gpu

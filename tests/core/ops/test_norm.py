@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops.norm import gated_rms_norm
+from crossbreed.core.ops.norm import gated_rms_norm, l2_norm, rms_norm
 
 
 def in_two_steps(x, gate, weight, eps=1e-5):
@@ -54,3 +54,40 @@ def test_bf16_is_computed_in_fp32_and_rounded_once():
 def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(ConfigError, match="gate must be shaped like x"):
         gated_rms_norm(torch.ones(2, 4), torch.ones(2, 3), torch.ones(4))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm_is_pytorchs(weighted):
+    x = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
+    weight = torch.linspace(0.5, 2.0, 7) if weighted else None
+    torch.testing.assert_close(rms_norm(x, weight, 0.1), F.rms_norm(x, (7,), weight, 0.1))
+
+
+def test_l2_norm_has_length_one_and_leaves_zero():
+    x = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
+    x[0] = 0.0
+    torch.testing.assert_close(l2_norm(x).norm(dim=-1), torch.tensor([0.0, 1.0, 1.0]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 65, 24), (3, 5, 4, 48), (2, 9, 4100)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("function", "takes"),
+    [(rms_norm, "xw"), (rms_norm, "x"), (l2_norm, "x"), (gated_rms_norm, "xgw")],
+)
+def test_kernels_give_values_and_gradients_of_float64(shape, dtype, function, takes):
+    random = torch.Generator().manual_seed(0)
+    sizes = {"x": shape, "g": shape, "w": shape[-1:]}
+    own = [torch.randn(*sizes[name], generator=random).to("cuda", dtype).requires_grad_() for name in takes]
+    wide = [t.detach().double().requires_grad_() for t in own]
+    y, wanted = function(*own), function(*wide)
+    grad = torch.randn(*shape, generator=random).to("cuda", dtype)
+    got = torch.autograd.grad(y, own, grad)
+    right = torch.autograd.grad(wanted, wide, grad.double())
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    assert y.dtype == dtype
+    assert (y.double() - wanted).norm() <= tolerance * wanted.norm()
+    for mine, its, leaf in zip(got, right, wide, strict=True):
+        # Of one number a row the norm keeps the sign alone: its gradient is what the epsilon leaves.
+        assert (mine.double() - its).norm() <= tolerance * (its.norm() + 1e-2 * leaf.numel() ** 0.5)

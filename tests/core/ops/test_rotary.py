@@ -104,3 +104,22 @@ def test_rose_turns_its_halves_by_depth_and_by_depths_left():
     assert depth_rotary(x, 2, 7, "none") is x
     with pytest.raises(ConfigError, match="multiple of 4, got 6"):
         depth_rotary(x[..., :6], 0, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("H", "K", "fraction"), [(1, 2, 1.0), (3, 24, 1.0), (4, 16, 0.5), (5, 96, 0.25), (2, 16, 0.0)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_turns_as_float64_does_there_and_back(H, K, fraction, dtype):
+    random = torch.Generator().manual_seed(0)
+    x, grad = (torch.randn(2, 65, H, K, generator=random).to("cuda", dtype) for _ in range(2))
+    positions = torch.randint(0, 500, (2, 65), generator=random).cuda()
+    own, wide = x.clone().requires_grad_(), x.double().requires_grad_()
+    y, wanted = rotary(own, positions, fraction=fraction), rotary(wide, positions, fraction=fraction)
+    y.backward(grad)
+    wanted.backward(grad.double())
+    tolerance = 1e-4 if dtype == torch.float32 else 8e-3
+    assert y.dtype == dtype
+    assert (y.double() - wanted).norm() <= tolerance * wanted.norm()
+    assert (own.grad.double() - wide.grad).norm() <= tolerance * wide.grad.norm()
