@@ -101,14 +101,18 @@ def compare(registry: Registry, name: str, options: argparse.Namespace, record: 
     ms = {arm: 1e3 * statistics.median(seconds) for arm, seconds in found.items()}
     ends = [ms.get(f"skipping, {share:g} attention") for share in (0.0, 1.0)]
     masked = ms.get(f"masked, {MASKED:g} attention")
+    linear, attention = (ms.get(f"one reader, {one}") for one in readers)
     for arm, seconds in found.items():
         one = row(seconds, preset=name, arm=arm, **about[arm])
         share = one["share"]
         if share is not None and None not in (*ends, masked):
             one["predicted_ms"] = share * min(ends[1], masked) + (1 - share) * ends[0]
             one["over_prediction"] = one["ms"] / one["predicted_ms"]
+        if share is not None and linear is not None and attention is not None:
+            one["over_one_reader"] = one["ms"] / (share * attention + (1 - share) * linear)
         record.add(one)
         said = f", {one['over_prediction']:.3f} of the prediction" if "over_prediction" in one else ""
+        said += f", {one['over_one_reader']:.3f} of one reader's" if "over_one_reader" in one else ""
         print(
             f"{name:14} {arm:34} {one['ms']:9.2f} ms ({min(one['all_ms']):.2f} to {max(one['all_ms']):.2f}), {one['steps']}{said}",
             flush=True,

@@ -42,6 +42,7 @@ def arguments(what: str | None, batch: int, tokens: int) -> argparse.ArgumentPar
     parser.add_argument(
         "--device", default="cuda", help="cpu: in float32, to see that everything runs; of no other use."
     )
+    parser.add_argument("--backend", default="auto", help="As `search.backend`.")
     parser.add_argument(
         "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
     )
@@ -55,17 +56,16 @@ class Record:
     def __init__(self, options: argparse.Namespace, **about: Any) -> None:
         device = "CPU" if options.device == "cpu" else torch.cuda.get_device_name()
         self.out: Path | None = options.out
-        self.data: dict[str, Any] = {
-            "device": device,
-            **about,
+        self.data: dict[str, Any] = {"device": device, **about, "rows": []}
+        self.made_by = {
+            "backend": options.backend,
             "versions": versions(),
             "commit": options.commit,
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "rows": [],
         }
 
     def add(self, row: dict[str, Any]) -> None:
-        self.data["rows"].append(row)
+        self.data["rows"].append(row | self.made_by)
         if self.out is not None:
             self.out.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
 
@@ -87,7 +87,7 @@ class Steps:
         g = torch.Generator().manual_seed(0)
         rows_BT = torch.randint(genome.vocab, (self.batch, self.length + 1), generator=g).to(options.device)
         self.one = Batch(rows_BT[:, :-1].contiguous(), rows_BT[:, 1:].contiguous())
-        self.model = LanguageModel(genome, registry).to(options.device)
+        self.model = LanguageModel(genome, registry, backend=options.backend).to(options.device)
         own = self.model.context
         self.model.context = lambda *a, **k: changed(own(*a, **k))  # type: ignore[method-assign]
         recipe = Recipe(

@@ -9,6 +9,7 @@ from typing import Any
 import _data_wait
 import _prefill_speed
 import _probe_speed
+import _step_speed
 
 PAGE = "performance.md"
 RECORDS = Path(__file__).resolve().parent.parent / "_records"
@@ -50,6 +51,9 @@ def text() -> str:
         ("data_wait_h200.json", _data_wait.section),
         ("prefill_h200.json", _prefill_speed.section),
         ("probe_h200.json", _probe_speed.section),
+        ("oryx_step_h200.json", _step_speed.oryx),
+        ("experts_h200.json", _step_speed.experts),
+        ("depth_h200.json", _step_speed.depth),
     ):
         for record in _read(name):
             lines += [*section(record), "", _versions(record["rows"]), ""]
