@@ -75,10 +75,10 @@ def compare(registry: Registry, name: str, options: argparse.Namespace, record: 
         "skipping": partial(Steps, genome, registry, options, partial(modes.imposed, execution="auto")),
         "masked": partial(Steps, genome, registry, options, partial(modes.imposed, execution="dense")),
     }
-    kinds |= {
-        f"one reader, {one}": partial(Steps, registry.canonical(alone(genome, i)), registry, options)
-        for i, one in enumerate(readers)
-    }
+    for i, one in enumerate(readers):
+        # A forced backend is a recurrence's; attention alone has none to force.
+        own = options if i == 0 else argparse.Namespace(**{**vars(options), "backend": "auto"})
+        kinds[f"one reader, {one}"] = partial(Steps, registry.canonical(alone(genome, i)), registry, own)
 
     def ready(make: Any) -> tuple[Steps, str]:
         modes.draw(MASKED)
