@@ -85,10 +85,13 @@ def _read(x, gate, at, inside):
     """(x, silu(gate), sigmoid(gate)); ones without a gate."""
     x_rd = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     if gate is None:
-        return x_rd, tl.full(x_rd.shape, 1.0, tl.float32), tl.full(x_rd.shape, 1.0, tl.float32)
-    g_rd = tl.load(gate + at, mask=inside, other=0.0).to(tl.float32)
-    s_rd = tl.sigmoid(g_rd)
-    return x_rd, g_rd * s_rd, s_rd
+        sigmoid_rd = tl.full(x_rd.shape, 1.0, tl.float32)
+        silu_rd = sigmoid_rd
+    else:
+        g_rd = tl.load(gate + at, mask=inside, other=0.0).to(tl.float32)
+        sigmoid_rd = tl.sigmoid(g_rd)
+        silu_rd = g_rd * sigmoid_rd
+    return x_rd, silu_rd, sigmoid_rd
 
 
 @triton.jit
