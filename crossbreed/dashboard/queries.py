@@ -33,6 +33,7 @@ from crossbreed.storage.locations import parse_url
 from crossbreed.storage.rows import (
     Analysed,
     AnalyticsRow,
+    BreakdownRow,
     CurveRow,
     EventRow,
     Failure,
@@ -59,10 +60,11 @@ Standing = Literal["running", "complete", "idle"]
 
 @dataclass(frozen=True)
 class Detail:
-    """One candidate in full, with its curves by run id and the plugin files its study used."""
+    """One candidate in full, with its curves by run id, where its losses come from, and the plugin files its study used."""
 
     trial: TrialDetail
     curves: dict[int, list[CurveRow]]
+    breakdowns: tuple[BreakdownRow, ...]
     plugins: tuple[PluginText, ...]
 
 
@@ -224,17 +226,17 @@ def _under(found: Results, keys: Mapping[str, SpeedKey]) -> Results:
 def detail(study: StudyRow, number: int, at: Stamp) -> Detail:
     """One candidate in full as it was at a stamp. Raises StorageError when there is none of that number."""
     revision = _follower(study).revision(number, at)
-    trial, curves = _detail(_identity(), study.id, number, revision)
-    return Detail(trial, curves, _plugins(_identity(), study.id, at))
+    return Detail(*_detail(_identity(), study.id, number, revision), _plugins(_identity(), study.id, at))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _detail(
     identity: tuple[int, int] | None, study_id: int, number: int, revision: Revision | None
-) -> tuple[TrialDetail, dict[int, list[CurveRow]]]:
+) -> tuple[TrialDetail, dict[int, list[CurveRow]], tuple[BreakdownRow, ...]]:
     source = repository()
     trial = source.trial_detail(study_id, number)
-    return trial, source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
+    curves = source.curves([r.run.id for r in trial.runs], at_most=CURVE_POINTS)
+    return trial, curves, tuple(source.breakdowns(study_id, number))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -141,9 +141,9 @@ class Queries(Trials, Runs):
         with self.database.reading() as session:
             return {row[0]: AnalyticsRow(*row) for row in _rows(session, query.order_by(found.id))}
 
-    def breakdowns(self, study_id: int) -> list[BreakdownRow]:
-        """Where the loss of every evaluation of a study comes from, in order of candidates; none of those stored before it was
-        kept."""
+    def breakdowns(self, study_id: int, number: int | None = None) -> list[BreakdownRow]:
+        """Where the loss of every evaluation of a study, or of one of its candidates, comes from, in order of candidates; none of
+        those stored before it was kept."""
         table = schema.Evaluation
         query = (
             select(_Trial.number, _Run.seed, _Point.name, table.tokens, table.breakdown)
@@ -154,6 +154,8 @@ class Queries(Trials, Runs):
             .where(_Trial.study_id == study_id, table.breakdown.is_not(None))
             .order_by(_Trial.number, _Run.seed, _Point.id, table.tokens)
         )
+        if number is not None:
+            query = query.where(_Trial.number == number)
         with self.database.reading() as session:
             return [BreakdownRow(*row) for row in _rows(session, query)]
 

@@ -149,6 +149,8 @@ with Study.open("crossbreed.db") as study:
     study.losses("position")  # along the text, at every length that was judged
 ```
 
+The dashboard's page Candidate draws both, as means over seeds.
+
 ## Speed
 
 `python benchmarks/bench_tasks.py` prints how many times faster each task makes rows than a model of 2 million parameters trains on

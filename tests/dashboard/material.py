@@ -78,6 +78,24 @@ class Sketch:
     longer: bool = False
 
 
+CLASSES = ("filler", "query")
+"""The first half of an evaluation's positions is of the first class, on which loss is high; on queries it is as the score says."""
+
+
+def breakdown(length: int, score: float) -> dict[str, Any]:
+    """As ``lab.breakdown`` keeps it, of 512 rows: the first position of a row is never labelled."""
+    rows, half = 512, length // 2
+    labelled = [rows * (place > 0) for place in range(length)]
+    right = [round(n * (0.1 if place < half else score)) for place, n in enumerate(labelled)]
+    nats = [4.0 * (n - r) for n, r in zip(labelled, right, strict=True)]
+    classes = [
+        {"class": name, "labelled": sum(labelled[at]), "right": sum(right[at]), "loss_nats": sum(nats[at])}
+        for name, at in zip(CLASSES, (slice(half), slice(half, None)), strict=True)
+    ]
+    along = {"width": 1, "labelled": labelled, "right": right, "loss_nats": nats}
+    return {"version": 1, "classes": classes, "positions": along}
+
+
 LENGTHS = {2: 0.9, 4: 0.6}
 """Multiples of the training length at which some candidates are judged, and the share of their score that is left."""
 
@@ -190,6 +208,7 @@ def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch, 
         metrics={"accuracy": score, "loss_nats": 4 * (1 - score)},
         score=score,
         rows=512,
+        breakdown=breakdown(32, score),
     )
     for point, factor in (("own", 1.0), ("forced:0.1", 1.2), ("forced:1", 0.9)):
         repository.record_profile(
@@ -207,6 +226,7 @@ def add_run(repository: Repository, trial: TrialRow, seed: int, sketch: Sketch, 
             score=share * score,
             rows=512,
             settings=about,
+            breakdown=breakdown(32 * times, share * score),
         )
         repository.record_profile(
             run.id,

@@ -33,7 +33,19 @@ from tests.dashboard.browser import (
     serving,
     visit,
 )
-from tests.dashboard.material import DEVICE, HOSTILE, ON_FRONT, RUNNING, SKETCHES, STUDY, add_run, store
+from tests.dashboard.material import (
+    CLASSES,
+    DEVICE,
+    HOSTILE,
+    LENGTHS,
+    ON_FRONT,
+    RUNNING,
+    SKETCHES,
+    STUDY,
+    add_run,
+    breakdown,
+    store,
+)
 from tests.services import PASSWORD
 
 FOLLOWED_MS = 20_000
@@ -167,6 +179,32 @@ def test_a_candidate_shows_its_speed_by_context_and_its_score_on_longer_texts(
         prefill = [mean(lambda p: p.measured("prefill_tokens_per_s")[0].median, point) for point in points]
         assert lines["prefill, tokens/s"]["x"] == [32, 64, 128]
         assert lines["prefill, tokens/s"]["y"] == pytest.approx(prefill)
+
+
+@pytest.mark.slow
+def test_a_candidate_shows_its_loss_by_class_and_by_position(server: Server, browser: Chromium) -> None:
+    def mean(place: int, of: str, times: int) -> float:
+        found = [breakdown(32 * times, LENGTHS.get(times, 1.0) * score) for score in SKETCHES[0].scores]
+        return sum(part["positions"][of][place] / 512 for part in found) / len(found)
+
+    with browser.open() as page:
+        visit(page, server.url("candidate", study=STUDY, trial=0))
+        (dots,) = drawn(page, "loss-classes")
+        assert dots["y"] == list(CLASSES)
+        assert dots["x"] == pytest.approx([mean(1, "loss_nats", 1), mean(-1, "loss_nats", 1)], rel=1e-3)
+        lines = {line["name"]: line for line in drawn(page, "loss-positions")}
+        for times in (1, 2, 4):
+            line = lines[f"{times}× the training length"]
+            assert line["y"][0] is None
+            assert line["y"][-1] == pytest.approx(mean(-1, "loss_nats", times))
+            assert len(line["x"]) == 32 * times
+        picture(page, "dashboard-losses-light-1280")
+        visit(page, server.url("candidate", study=STUDY, trial=0, of="accuracy"))
+        line = drawn(page, "loss-positions")[0]
+        assert line["y"][-1] == pytest.approx(mean(-1, "right", 1))
+        # Of one that never ran there is nothing to show, and that is said.
+        visit(page, server.url("candidate", study=STUDY, trial=6))
+        expect(page.get_by_text("No run whose numbers count has an evaluation")).to_be_visible()
 
 
 def test_every_candidate_is_in_the_table_with_its_state(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from crossbreed.core.search.candidates import OWN, SCORE, SpeedKey
-from crossbreed.core.search.statistics import Interval, t_interval
+from crossbreed.core.search.statistics import OverSeeds
 from crossbreed.storage.rows import PointRow, RunDetail
 
 POINT = "length:"
@@ -15,22 +14,14 @@ POINT = "length:"
 
 
 @dataclass(frozen=True)
-class AtLength:
-    """A quantity at one length: its mean over runs, with a 95% Student t interval from 3 on.
+class AtLength(OverSeeds):
+    """A quantity at one length, over runs.
 
     times: multiple of the training length. by_seed: seed -> stored value.
     """
 
     times: int
     by_seed: Mapping[int, float]
-
-    @property
-    def mean(self) -> float:
-        return math.fsum(self.by_seed.values()) / len(self.by_seed)
-
-    @property
-    def interval(self) -> Interval | None:
-        return t_interval(list(self.by_seed.values()))
 
 
 def times_of(point: str) -> int | None:

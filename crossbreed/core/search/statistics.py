@@ -40,6 +40,23 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
     return Interval(mean, mean - half, mean + half)
 
 
+class OverSeeds:
+    """Base of what has one value a seed: its mean, with a 95% Student t interval from 3 on.
+
+    by_seed: seed -> value, at least one, all finite.
+    """
+
+    by_seed: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.by_seed.values()) / len(self.by_seed)
+
+    @property
+    def interval(self) -> Interval | None:
+        return t_interval(list(self.by_seed.values()))
+
+
 @dataclass(frozen=True)
 class Paired:
     """The difference of two things measured under equal conditions: its mean over pairs, t interval and p-value.

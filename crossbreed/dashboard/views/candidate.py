@@ -11,7 +11,7 @@ from crossbreed.core.contracts.capabilities import Axis
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture, parse, to_yaml
 from crossbreed.core.search.candidates import Candidate, Objectives
-from crossbreed.dashboard import choice, lengths, queries, tables
+from crossbreed.dashboard import choice, lengths, losses, queries, tables
 from crossbreed.dashboard.choosers import one_candidate
 from crossbreed.dashboard.formats import MISSING
 from crossbreed.dashboard.live import NUMBER, current_study, follow, objective
@@ -55,6 +55,7 @@ def body() -> None:
     with points:
         _points(detail)
     lengths.panels(study, candidate, detail)
+    losses.panels(candidate, detail)
     _ledger(detail)
     _runs(detail)
 

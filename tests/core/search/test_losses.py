@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from crossbreed.core.search.losses import by_class, by_position
+from crossbreed.core.search.losses import Part, along, by_class, by_position, classes
 from crossbreed.storage.rows import BreakdownRow
 
 BREAKDOWN = {
@@ -44,3 +44,32 @@ def test_bins_are_named_by_their_first_position() -> None:
 def test_a_study_without_breakdowns_has_empty_tables_with_their_columns() -> None:
     assert len(by_class([])) == len(by_position([])) == 0
     assert "class" in by_class([]).columns
+
+
+def test_a_loss_that_was_not_finite_is_missing_and_its_accuracy_stays() -> None:
+    query = {**BREAKDOWN["classes"][0], "loss_nats": None}
+    found = [BreakdownRow(7, 1, "own", 640, {**BREAKDOWN, "classes": [query]})]
+    table = by_class(found)
+    assert table.iloc[0]["accuracy"] == 0.75
+    assert math.isnan(table.iloc[0]["loss_nats"])
+    assert classes(found, "loss_nats") == [Part("query", 4, {})]
+
+
+def test_classes_are_gathered_over_runs_at_the_training_length_from_the_last_evaluation() -> None:
+    earlier, later = ({**BREAKDOWN["classes"][0], "right": right} for right in (1, 2))
+    found = [
+        BreakdownRow(7, 1, "own", 320, {**BREAKDOWN, "classes": [earlier]}),
+        BreakdownRow(7, 1, "own", 640, {**BREAKDOWN, "classes": [later]}),
+        BreakdownRow(7, 1, "length:2", 640, BREAKDOWN),
+        BreakdownRow(7, 2, "own", 640, BREAKDOWN),
+    ]
+    query, filler = classes(found, "accuracy")
+    assert query == Part("query", 4, {1: 0.5, 2: 0.75})
+    assert query.mean == 0.625
+    assert filler == Part("filler", 0, {})
+
+
+def test_positions_are_gathered_by_length_and_not_at_forced_decisions() -> None:
+    points = ("own", "length:4", "forced:1")
+    found = along([BreakdownRow(7, 1, point, 640, BREAKDOWN) for point in points], "loss_nats")
+    assert found == {times: [Part(0, 0, {}), Part(2, 4, {1: 0.5})] for times in (1, 4)}
