@@ -73,7 +73,8 @@ class Permutations(Synthetic):
         return self.config.length
 
     def write(self, u: Floats, judged: bool) -> Rows:
-        tokens = below(u, self.config.vocab)
+        drawn = self.config.drawn
+        tokens = np.array(drawn, dtype=np.int64)[below(u, len(drawn))]
         return Rows(tokens, _asked(self._products(tokens), self.config.scored))
 
     def _products(self, tokens: Ints) -> Ints:

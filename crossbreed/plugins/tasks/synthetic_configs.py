@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
+from itertools import permutations
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -218,19 +220,28 @@ class PermutationsConfig(SyntheticConfig):
     """The word problem of a symmetric group: the product of all permutations so far.
 
     points: permuted ones; 5 is the smallest at which the problem is as hard as any regular language (NC1).
+    moved:  the most points that one permutation of a row moves; 2: rows are of swaps, whose products are any permutation still
+            (Grazzi et al. 2025).
     scored: after every permutation, or after the last one only.
     """
 
     length: int = Field(default=16, ge=2)
     points: int = Field(default=5, ge=2, le=5)
+    moved: int = Field(default=5, ge=2, le=5)
     scored: Scored = "every"
 
     @property
     def vocab(self) -> int:
         return math.factorial(self.points)
 
+    @cached_property
+    def drawn(self) -> tuple[int, ...]:
+        """The tokens that rows are made of: numbers of permutations in lexical order."""
+        every = enumerate(permutations(range(self.points)))
+        return tuple(n for n, to in every if sum(at != place for place, at in enumerate(to)) <= self.moved)
+
     def distinct_rows(self) -> int:
-        return int(self.vocab**self.length)
+        return int(len(self.drawn) ** self.length)
 
 
 class PointersConfig(SyntheticConfig):

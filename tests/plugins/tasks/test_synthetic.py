@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -106,6 +107,19 @@ def test_permutations_multiply_from_left_to_right(registry: Registry) -> None:
     assert answers is not None
     # First swap places 0 and 1, then 1 and 2: 0 -> 1 -> 2, 1 -> 0 -> 0, 2 -> 2 -> 1, which is 201.
     assert answers[0].tolist() == [2, 4, 2, 3]
+
+
+def test_permutations_of_two_moved_points_are_swaps_and_their_products_any(registry: Registry) -> None:
+    task = made(registry, "permutations", moved=2)
+    batch = task.train_batch(0, 0, 256)
+    every = list(permutations(range(5)))
+    moved = [sum(at != place for place, at in enumerate(every[t])) for t in batch.tokens_BT.unique().tolist()]
+    assert sorted(moved) == [0] + 10 * [2]
+    assert len(batch.labels_BT.unique()) == 120
+    assert torch.equal(
+        made(registry, "permutations", points=3, moved=3).train_batch(0, 0, 9).tokens_BT,
+        made(registry, "permutations", points=3).train_batch(0, 0, 9).tokens_BT,
+    )
 
 
 def test_facts_are_the_same_in_every_row_and_another_world_has_others(registry: Registry) -> None:
