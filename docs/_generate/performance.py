@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import _data_wait
+import _decoding
 import _prefill_speed
 import _probe_speed
 import _step_speed
@@ -57,6 +58,12 @@ def text() -> str:
     ):
         for record in _read(name):
             lines += [*section(record), "", _versions(record["rows"]), ""]
+    for name, section in (
+        ("decode_h200.json", _decoding.section),
+        ("one_token_h200.json", _decoding.kernels),
+    ):
+        for record in _read(name):
+            lines += [*section(record), "", _versions([record]), ""]
     return "\n".join(lines)
 
 

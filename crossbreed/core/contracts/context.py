@@ -55,6 +55,9 @@ class Context:
     execution:     how a part that can skip unread tokens treats them: ``sparse`` skips, ``dense`` computes and masks,
                    ``auto`` skips where that is the faster. In training only what need not be looked at from the host is
                    skipped. Results agree up to rounding.
+    recorded:      this decoded token's kernels are replayed for later tokens: nothing about masks, positions or lengths may be
+                   looked at from the host, shapes follow from the room there is, and what is not read is left out on the
+                   device or masked. Numbers that a part keeps on the host may change by the same amount every token.
     output_entropy: h_BTD -> H_BT, see ``entropy``.
     output_measure: (h_BTD, measure) -> BT, see ``measure_output``.
     recorder:      statistics and losses of this forward pass.
@@ -78,6 +81,7 @@ class Context:
     mode: Decision | None = None
     embedded_BTD: Tensor | None = None
     execution: ExecutionChoice = "auto"
+    recorded: bool = False
     output_entropy: Callable[[Tensor], Tensor] | None = None
     output_measure: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
     recorder: Recorder | None = None

@@ -48,10 +48,12 @@ class Schedule:
         """int64 choices of any shape of positions."""
         import torch
 
-        begins, choices = (
-            torch.tensor(column, device=positions_BT.device) for column in zip(*self.switches, strict=True)
-        )
-        return choices[torch.searchsorted(begins, positions_BT.contiguous(), right=True) - 1]
+        (_, first), *later = self.switches
+        choice_BT = torch.full_like(positions_BT, first, dtype=torch.int64)
+        # Numbers rather than tensors of them: nothing is copied to a device, which a recorded pass could not do.
+        for begin, choice in later:
+            choice_BT = choice_BT.masked_fill(positions_BT >= begin, choice)
+        return choice_BT
 
     def shares(self, choices: int, tokens: int) -> tuple[float, ...]:
         """Share of each choice in a text of ``tokens`` tokens. Raises ConfigError for a switch that lies beyond it."""

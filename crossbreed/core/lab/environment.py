@@ -84,8 +84,10 @@ def policy(backend: str, execution: ExecutionChoice = "auto") -> str:
     return name if execution == "auto" else f"{name}+{execution}"
 
 
-def precision(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
+def precision(dtype: str, device: torch.device, *, cached: bool = True) -> AbstractContextManager[Any]:
     """Autocast to bfloat16 on CUDA, or nothing for float32. Weights stay float32 in both.
+
+    ``cached``: casts of weights are kept until the outermost autocast ends.
 
     Raises ConfigError for any other pair of dtype and device.
     """
@@ -93,7 +95,7 @@ def precision(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
         raise ConfigError(
             f"train.dtype 'bfloat16' needs a CUDA device, but this run is on {device.type!r}; use 'float32'"
         )
-    return torch.autocast("cuda", torch.bfloat16, enabled=dtype == "bfloat16")
+    return torch.autocast("cuda", torch.bfloat16, enabled=dtype == "bfloat16", cache_enabled=cached)
 
 
 def _processor() -> str:

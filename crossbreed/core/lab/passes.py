@@ -21,6 +21,7 @@ from crossbreed.core.contracts.context import Context, counter_word
 from crossbreed.core.contracts.task import Batch
 from crossbreed.core.lab.environment import precision
 from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.lab.waiting import waiting_forbidden
 from crossbreed.core.model.language_model import LanguageModel, Statistics
 
 WARM = 2
@@ -121,7 +122,7 @@ class CapturedPass:
         recorded = _Recorded(self.plain, batch)
         try:
             recorded.set(batch, step)
-            with _drawing_again(self.plain.device), _waiting_forbidden():
+            with _drawing_again(self.plain.device), waiting_forbidden():
                 recorded.run()
             self._forget()
             recorded.record()
@@ -284,19 +285,6 @@ def _drawing_again(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_rng_state(state, device)
-
-
-@contextmanager
-def _waiting_forbidden() -> Iterator[None]:
-    """Whatever makes the host wait for the device raises RuntimeError."""
-    mode = torch.cuda.get_sync_debug_mode()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
-            torch.cuda.set_sync_debug_mode("error")
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _too_large() -> str:

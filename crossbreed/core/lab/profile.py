@@ -6,6 +6,7 @@ import gc
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from crossbreed.core.lab.environment import backends, device_name, policy, preci
 from crossbreed.core.lab.neighbours import Watch
 from crossbreed.core.lab.operating_points import OperatingPoint, Stretch, realised_rates
 from crossbreed.core.lab.records import Measurement, Profiled
+from crossbreed.core.lab.steps import NotRecorded, RecordedStep
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.model.state import ModelState
 
@@ -114,8 +116,9 @@ def profile(
     Prefill: a whole row into an empty state, logits of its last token. Decode: tokens one by one at the end of a row
     of the task's length (its last eighth at most), the rest of the row being in the state already, so that the
     context is the task's length within an eighth; DECODE_STEPS tokens a sample over as many rows as that takes. Rows
-    are evaluation items; building contexts is not timed. A forced ``execution`` of unread tokens is part of the
-    measurement's policy. The caller holds the device's lease; other processes that were at work all the same are named.
+    are evaluation items; building contexts is not timed. On a CUDA device a token's kernels are recorded once and replayed
+    (``compiled`` in the measurement), unless that is impossible, which a warning says, or the ``execution`` of unread tokens
+    is forced, which is then part of the measurement's policy. The caller holds the device's lease; other processes that were at work all the same are named.
     """
     device = next(model.parameters()).device
     T = task.length
@@ -125,7 +128,7 @@ def profile(
     bench = _Bench(model, point, seed, dtype, execution)
     synchronise = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
 
-    def measurement(phase: str, tokens: int, timing: Timing) -> Measurement:
+    def measurement(phase: str, tokens: int, timing: Timing, compiled: bool = False) -> Measurement:
         return Measurement(
             metric=f"{phase}_tokens_per_s",
             unit="tokens/s",
@@ -135,7 +138,7 @@ def profile(
             dtype=dtype,
             device=device_name(device),
             policy=policy(backend, execution),
-            compiled=False,
+            compiled=compiled,
             median=tokens / timing.median,
             q1=tokens / timing.q3,
             q3=tokens / timing.q1,
@@ -153,13 +156,14 @@ def profile(
         texts = [bench.text(row_2T, i, window) for i, row_2T in enumerate(rows[: DECODE_STEPS // window])]
         recorder = Recorder()
         bench.decode(texts, recorder)
-        decode = measure(lambda: bench.decode(texts), synchronise=synchronise, watch=watch)
+        replayed = bench.replayed(texts)
+        decode = measure(replayed or (lambda: bench.decode(texts)), synchronise=synchronise, watch=watch)
     return Profiled(
         point.name,
         realised_rates([recorder]),
         (
             measurement("prefill", sum(piece.tokens for piece in whole), prefill),
-            measurement("decode", DECODE_STEPS, decode),
+            measurement("decode", DECODE_STEPS, decode, compiled=replayed is not None),
         ),
     )
 
@@ -248,6 +252,38 @@ class _Bench:
                 context = step.context if recorder is None else step.context.at(recorder=recorder)
                 h_BTD, state = self.model(step.tokens_BT, context, state)
                 self.model.logits(h_BTD)
+
+    def replayed(self, texts: list[_Text]) -> Callable[[], None] | None:
+        """The same decoding by replaying one recorded token, or None where it is not recorded."""
+        first = texts[0]
+        if self.execution != "auto" or first.state.position_B.device.type != "cuda":
+            return None
+        sites = list(first.steps[0].context.forced)
+        dtype = str(self.dtype).removeprefix("torch.")
+        try:
+            step = RecordedStep(
+                self.model,
+                first.state.copy(),
+                room=len(first.steps),
+                forced=sites,
+                seed=self.seed,
+                dtype=dtype,
+            )
+        except NotRecorded as why:
+            warnings.warn(f"decoding is timed kernel by kernel: {why}", RuntimeWarning, stacklevel=3)
+            return None
+        inputs = [
+            [torch.cat([s.tokens_BT, *(s.context.forced[site] for site in sites)]) for s in text.steps]
+            for text in texts
+        ]
+
+        def decode() -> None:
+            for text, tokens in zip(texts, inputs, strict=True):
+                step.load(text.state, text.steps[0].context.row_id_B)
+                for read_NB in tokens:
+                    step(read_NB)
+
+        return decode
 
 
 def _rows(task: Task, count: int, device: torch.device) -> list[Tensor]:

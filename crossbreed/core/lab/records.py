@@ -30,7 +30,8 @@ class Started:
 class Measurement:
     """A median of repeated measurements, with everything that must be equal before two of them may be compared.
 
-    The key is (phase, batch, tokens, dtype, device, policy, compiled). ``stable``: the warm-up settled before its bound.
+    The key is (phase, batch, tokens, dtype, device, policy, compiled). ``compiled``: its kernels were recorded once and replayed,
+    rather than launched one by one. ``stable``: the warm-up settled before its bound.
     ``neighbours``: other processes that were at work on the device meanwhile, in words; empty when there were none, None
     when nobody looked.
     """

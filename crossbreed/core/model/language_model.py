@@ -308,6 +308,8 @@ class LanguageModel(nn.Module):
         """Cut the piece wherever a segment starts in any row, so that each choice can see the output before it."""
         assert self.mode is not None
         T = tokens_BT.shape[1]
+        if T == 1 and state is not None:
+            return self._piece(tokens_BT, context, state)
         given = state
         if state is None:
             state = self.init_state(tokens_BT.shape[0], slots=T, device=tokens_BT.device)

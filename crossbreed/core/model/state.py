@@ -27,6 +27,14 @@ class ModelState:
         """Bytes of all mixer state, as allocated (equal to the ledger's when room was reserved exactly)."""
         return sum(tensor_bytes(t) for state in self.mixers.values() for t in state.values())
 
+    def copy(self) -> ModelState:
+        """The same in memory of its own."""
+
+        def copied(states: dict[str, State]) -> dict[str, State]:
+            return {site: {name: t.clone() for name, t in own.items()} for site, own in states.items()}
+
+        return ModelState(copied(self.mixers), copied(self.routers), self.position_B.clone())
+
     def select(self, rows_B: Tensor) -> ModelState:
         """The state of some rows, copied (for beam search, or to drop finished rows)."""
         count = self.position_B.shape[0]

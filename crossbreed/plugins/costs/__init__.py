@@ -29,14 +29,15 @@ class MeasuredConfig(BaseModel):
     """Which profiles are fitted, and whether to answer outside their range.
 
     policy:      execution policy of the profiles (``reference``, ``best`` or ``forced:...``).
-    compiled:    profiles of compiled models.
+    compiled:    profiles whose kernels were recorded once and replayed, or launched one by one; None takes those that were
+                 recorded where there are any.
     extrapolate: answer for architectures larger or smaller than every one that was profiled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     policy: str = "best"
-    compiled: bool = False
+    compiled: bool | None = None
     extrapolate: bool = False
 
 

@@ -24,7 +24,7 @@ from crossbreed.core.ledger import Ledger, Phase, Prediction, Shape
 from crossbreed.plugins.costs.bill import PHASES
 
 FEATURES = ("FLOPs", "weight bytes", "activation or state bytes", "runs of parts")
-KEY = ("phase", "batch", "tokens", "dtype", "device", "policy", "compiled")
+KEY = ("phase", "batch", "tokens", "dtype", "device", "policy")
 FEWEST = 6
 """Architectures that a fit of five numbers needs at least."""
 FOLDS = 5
@@ -99,19 +99,15 @@ class Measured(CostModel):
         key = phase, shape
         if key not in self._known:
             profiles = [p for p in device["profiles"] if self._fits(p, device["name"], phase, shape)]
+            wanted = self.config.compiled
+            if wanted is None:
+                wanted = any(p["compiled"] for p in profiles)
+            profiles = [p for p in profiles if p["compiled"] == wanted]
             self._known[key] = self._fit(profiles, phase, shape) if profiles else None
         return self._known[key]
 
     def _fits(self, profile: Mapping[str, Any], device: str, phase: Phase, shape: Shape) -> bool:
-        wanted = (
-            phase,
-            shape.batch,
-            shape.tokens,
-            shape.dtype,
-            device,
-            self.config.policy,
-            self.config.compiled,
-        )
+        wanted = (phase, shape.batch, shape.tokens, shape.dtype, device, self.config.policy)
         return wanted == tuple(profile[name] for name in KEY)
 
     def _fit(self, profiles: Sequence[Mapping[str, Any]], phase: Phase, shape: Shape) -> Fit:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops import one_token
 from crossbreed.core.ops.delta_rule import gated_delta_rule
 from crossbreed.core.ops.fused import delta_rule_fla
 from crossbreed.core.ops.norm import l2_norm
@@ -21,6 +22,7 @@ from crossbreed.plugins.mixers.reading import chosen, masked, read_mask, spread,
 from crossbreed.plugins.mixers.ssd_reader import (
     INIT_STD,
     initial_decays,
+    recorded_masks,
     recurrent_specs,
     recurrent_state,
     step_read,
@@ -57,6 +59,24 @@ class DeltaReader(Reader, nn.Module):
         read_BT: Tensor | None = None,
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
+        if context.recorded and state is not None:
+            most = 2.0 if self.config.negative_eigenvalues else 1.0
+            a_B1H, b_B1H = one_token.linear(x_BTD, self.ab_proj.weight).chunk(2, -1)
+            o_B1HV, S_BHKV = one_token.recurrence(
+                q_BTHK,
+                k_BTGK,
+                v_BTHV,
+                a_B1H,
+                b_B1H,
+                self.A_log,
+                self.dt_bias,
+                state["S"],
+                **recorded_masks(self.config, context, read_BT),
+                normalise=self.config.qk_l2_norm,
+                most=most,
+                scale=self.heads.key_size**-0.5,
+            )
+            return o_B1HV, {"S": S_BHKV}
         H = self.heads.heads
         v_BTHV = spread(v_BTHV, H)
         wide = torch.promote_types(v_BTHV.dtype, torch.float32)

@@ -19,7 +19,7 @@ from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import ExpertsConfig
 from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
-from crossbreed.plugins.mixers.reading import read_mask
+from crossbreed.plugins.mixers.reading import masked, read_mask
 
 INIT_STD = 0.02
 
@@ -42,6 +42,9 @@ class Experts(Mixer, nn.Module):
         self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
+        if context.recorded and read_BT is not None:
+            every_BTD, _ = self.forward(x_BTD, context.at(valid_BT=None), None)
+            return masked(every_BTD, read_BT), state
         x_ND = x_BTD.flatten(0, 1) if read_BT is None else x_BTD[read_BT]
         route: Route = self.router(x_ND, context)
         if context.recording:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, State, StateSpec
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops import one_token
 
 EMPTY = -1
 """Document number of an empty slot and of an invalid token; no query carries it."""
@@ -133,6 +135,27 @@ def write(
         )
     after["length"] = torch.tensor(length, dtype=torch.int64, device="cpu")
     return after
+
+
+def write_one(
+    state: State,
+    k_B1GK: Tensor,
+    v_B1GV: Tensor,
+    position_B: Tensor,
+    window: int | None,
+    trace_B1: Tensor | None = None,
+) -> tuple[State, Tensor]:
+    """(the cache after one token of every row, the documents of the tokens): in place, without a look from the host.
+
+    A position of 0 begins a document. Raises ConfigError where the slots have no room.
+    """
+    length, slots = int(state["length"]) + 1, state["k"].shape[1]
+    if slots < (length if window is None else min(length, window)):
+        raise ConfigError(f"a recorded token is number {length} of its row, but the cache has {slots} slots")
+    caches = state["k"], state["v"], state["document"], state["position"]
+    trace_B = None if trace_B1 is None else trace_B1[:, 0]
+    document_B = one_token.write_slots(caches, k_B1GK, v_B1GV, position_B, trace_B, window or slots, NEVER)
+    return {**state, "length": torch.tensor(length, dtype=torch.int64, device="cpu")}, document_B
 
 
 def _kept(

@@ -121,6 +121,12 @@ class Plan:
         return self.conv is not None and self.conv.on == "qkv"
 
     @property
+    def one_activation(self) -> bool:
+        """Whether one activation follows the convolution in all of its channels."""
+        own = {part.q_activation for part in self.readers} if self.queries_convolved else set()
+        return own <= {self.kv_activation}
+
+    @property
     def written_width(self) -> int:
         """Projected channels that every token pays: keys, values, and queries where they are convolved."""
         queries = self.query_width * self.query_streams if self.queries_convolved else 0

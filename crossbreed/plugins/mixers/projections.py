@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.ledger import Shape
+from crossbreed.core.ops import one_token
 from crossbreed.core.ops.routed_linear import routed_linear
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
@@ -45,8 +46,10 @@ class Projections(nn.Module):
         self.input = _linear(d_model, plan.projected_width)
         self.output = _linear(plan.output_width, d_model)
 
-    def forward(self, x_BTD: Tensor, context: Context) -> Projected:
+    def forward(self, x_BTD: Tensor, context: Context, read_BT: Tensor | None) -> Projected:
         """The projections of one piece, computed part by part as they are asked for."""
+        if context.recorded:
+            return TokenProjected(self, x_BTD, read_BT)
         return Projected(self, x_BTD, {})
 
     def channels(self, x_BTD: Tensor, first: int, last: int, routes: Routes) -> Tensor:
@@ -88,7 +91,7 @@ class RoutedProjections(nn.Module):
             }
         )
 
-    def forward(self, x_BTD: Tensor, context: Context) -> Projected:
+    def forward(self, x_BTD: Tensor, context: Context, read_BT: Tensor | None) -> Projected:
         x_ND = x_BTD.flatten(0, 1)
         routes = {part: router(x_ND, context) for part, router in self.routers.items()}
         if context.recording:
@@ -175,6 +178,27 @@ class Projected:
 
     def _channels(self, first: int, last: int) -> Tensor:
         return self.maps.channels(self.x_BTD, first, last, self.routes)
+
+
+class TokenProjected(Projected):
+    """The same of one token a row in a recorded pass, where the device sees what is read."""
+
+    maps: Projections
+
+    def __init__(self, maps: Projections, x_B1D: Tensor, read_B1: Tensor | None) -> None:
+        super().__init__(maps, x_B1D, {})
+        self.read_B = None if read_B1 is None else read_B1[:, 0]
+        # Where every row reads, one product gives all channels.
+        self._all_BTC = one_token.linear(x_B1D, maps.input.weight) if read_B1 is None else None
+
+    def output(self, o_BTC: Tensor) -> Tensor:
+        return one_token.linear(o_BTC, self.maps.output.weight, self.read_B)
+
+    def _channels(self, first: int, last: int) -> Tensor:
+        if self._all_BTC is not None:
+            return self._all_BTC[..., first:last]
+        read_B = self.read_B if first >= self.maps.plan.written_width else None
+        return one_token.linear(self.x_BTD, self.maps.input.weight[first:last], read_B)
 
 
 class Toll(NamedTuple):

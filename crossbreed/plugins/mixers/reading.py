@@ -41,9 +41,9 @@ def traced(settings: ReaderSettings, read_BT: Tensor | None) -> Tensor | None:
 def chosen(read_BT: Tensor | None, context: Context) -> Chosen | None:
     """The tokens to compute, or None where that is every token: all are read, in training, under ``dense`` execution.
 
-    Looks at the mask from the host, which waits for a device.
+    Looks at the mask from the host, which waits for a device, so never in a recorded pass.
     """
-    if read_BT is None or context.training or context.execution == "dense":
+    if read_BT is None or context.training or context.recorded or context.execution == "dense":
         return None
     at_N2 = read_BT.nonzero()
     return None if len(at_N2) == read_BT.numel() else Chosen(read_BT, at_N2)

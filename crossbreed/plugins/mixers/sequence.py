@@ -18,6 +18,7 @@ from crossbreed.core.contracts.mixer import Mixer, MixerBuild, ReaderBuild, Stat
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops import one_token
 from crossbreed.core.ops.gated import silu_times
 from crossbreed.core.ops.norm import gated_rms_norm, rms_norm
 from crossbreed.core.ops.rotary import rotary
@@ -83,10 +84,12 @@ class SequenceMixer(Mixer, nn.Module):
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
         reads, weight_BTN = self._who_reads(context, read_BT)
-        projected: Projected = self.projections(x_BTD, context)
+        projected: Projected = self.projections(x_BTD, context, read_BT)
         source_BTD = x_BTD if self.plan.kv_from == "stream" else embedded(context)
         written_BTC, tail = self._convolved(projected.written(source_BTD), context, state)
-        streams, queries = self._split(written_BTC)
+        # A recorded token's convolution has its activation in it.
+        bare = not (context.recorded and tail is not None and self.plan.one_activation)
+        streams, queries = self._split(written_BTC, bare)
         some = [chosen(mask, context) for mask in reads]
         # Where every token is computed for every reader, queries and gate are one product.
         at_once = projected.read() if all(tokens is None for tokens in some) else []
@@ -97,7 +100,8 @@ class SequenceMixer(Mixer, nn.Module):
         for i, (reader, part) in enumerate(zip(self.readers, self.plan.readers, strict=True)):
             own = None if state is None else _own(state, i)
             q_BTC = queries[part.queries] if queries else None
-            q_BTQK = self._query(part, projected, q_BTC, some[i], context.positions_BT)
+            activation = part.q_activation if bare or not self.plan.queries_convolved else "none"
+            q_BTQK = self._query(part, activation, projected, q_BTC, some[i], context.positions_BT)
             k_BTGK, v_BTGV = streams[part.kv]
             if part.rotated:
                 if part.kv not in turned:
@@ -112,7 +116,7 @@ class SequenceMixer(Mixer, nn.Module):
         gate_BTC = at_once[-1] if at_once and self.plan.gate else None
         any_reader = some[0] if len(some) == 1 else chosen(read_BT, context)
         if any_reader is None:
-            y_BTD = masked(self._out(total_BTHV, projected, gate_BTC), read_BT)
+            y_BTD = masked(self._out(total_BTHV, projected, gate_BTC, context.recorded), read_BT)
         else:
             y_BTD = self._some_out(total_BTHV, projected, any_reader)
         return y_BTD, None if state is None else after
@@ -145,6 +149,10 @@ class SequenceMixer(Mixer, nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         if self.conv_CW is None:
             return written_BTC, None
+        if context.recorded and state is not None:
+            silu = self.plan.one_activation and self.plan.kv_activation == "silu"
+            given = written_BTC, self.conv_CW, self.conv_bias_C, state["conv"]
+            return one_token.convolution(*given, position_B=context.positions_BT[:, 0], silu=silu)
         tail, reset_BT = starts(context, None if state is None else state["conv"])
         y_BTC, tail = short_conv(
             written_BTC,
@@ -156,11 +164,13 @@ class SequenceMixer(Mixer, nn.Module):
         )
         return y_BTC, tail
 
-    def _split(self, written_BTC: Tensor) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
+    def _split(self, written_BTC: Tensor, bare: bool) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
         """Activated keys and values of each stream, and the channels of queries that are convolved."""
         p = self.plan
         kv_BTC, q_BTC = written_BTC.tensor_split([p.kv_width], -1)
-        k_and_v = activated(kv_BTC, p.kv_activation).split([p.key_width, p.value_width] * p.kv_streams, -1)
+        k_and_v = activated(kv_BTC, p.kv_activation if bare else "none").split(
+            [p.key_width, p.value_width] * p.kv_streams, -1
+        )
         streams = [
             (by_head(k_BTC, p.heads.key_heads), by_head(v_BTC, p.heads.value_heads))
             for k_BTC, v_BTC in zip(k_and_v[::2], k_and_v[1::2], strict=True)
@@ -170,6 +180,7 @@ class SequenceMixer(Mixer, nn.Module):
     def _query(
         self,
         part: ReaderPart,
+        activation: Activation,
         projected: Projected,
         q_BTC: Tensor | None,
         some: Chosen | None,
@@ -180,11 +191,11 @@ class SequenceMixer(Mixer, nn.Module):
         if q_BTC is None and some is not None:
             if not len(some):
                 return projected.x_BTD.new_zeros(*positions_BT.shape, heads.query_heads, heads.key_size)
-            few = self._query(part, projected.some(some), None, None, some.gather(positions_BT))
+            few = self._query(part, activation, projected.some(some), None, None, some.gather(positions_BT))
             return some.scatter(few)
         if q_BTC is None:
             q_BTC = projected.query(part.queries)
-        q_BTQK = by_head(activated(q_BTC, part.q_activation), heads.query_heads)
+        q_BTQK = by_head(activated(q_BTC, activation), heads.query_heads)
         return self._turn(q_BTQK, positions_BT) if part.rotated else q_BTQK
 
     def _turn(self, x_BTGK: Tensor, positions_BT: Tensor) -> Tensor:
@@ -197,21 +208,26 @@ class SequenceMixer(Mixer, nn.Module):
             return torch.zeros_like(projected.x_BTD)
         return some.scatter(self._out(some.gather(o_BTHV), projected.some(some), None))
 
-    def _out(self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None) -> Tensor:
+    def _out(
+        self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None, recorded: bool = False
+    ) -> Tensor:
         """Gate, norm and output matrix."""
         p = self.plan
         if p.gate and gate_BTC is None:
             gate_BTC = projected.gate()
-        return projected.output(self._finished(o_BTHV, gate_BTC))
+        return projected.output(self._finished(o_BTHV, gate_BTC, recorded))
 
-    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None) -> Tensor:
+    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None, recorded: bool) -> Tensor:
         """BTC: the output of all heads, gated and normalised."""
         p = self.plan
         gate, o = gate_BTC, o_BTHV.flatten(-2)
         if p.norm == "head":
             o, gate = o_BTHV, None if gate is None else by_head(gate, p.heads.heads)
         # The last dimension is what one norm covers.
-        if self.norm_weight is not None and gate is not None and p.norm_place == "after_gate":
+        if self.norm_weight is not None and gate is not None and recorded:
+            first = p.norm_place == "after_gate"
+            o = one_token.gated_norm(o, gate, self.norm_weight, p.norm_eps, gate_first=first)
+        elif self.norm_weight is not None and gate is not None and p.norm_place == "after_gate":
             o = gated_rms_norm(o, gate, self.norm_weight, p.norm_eps)
         else:
             if self.norm_weight is not None:

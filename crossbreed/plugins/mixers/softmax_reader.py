@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import GATHER_UP_TO, Cost, Shape, Work
+from crossbreed.core.ops import one_token
 from crossbreed.core.ops.attention import Kernel, attention
 from crossbreed.core.ops.norm import l2_norm, rms_norm
 from crossbreed.core.ops.read_attention import skippable
@@ -76,6 +77,8 @@ class SoftmaxReader(Reader, nn.Module):
         if self.config.l2_norm != "none":
             k_BTGK = l2_norm(k_BTGK)
         read_BT = read_mask(read_BT, context)
+        if context.recorded and state is not None:
+            return self._one(q_BTHK, k_BTGK, v_BTHV, context, state, read_BT)
         some = chosen(read_BT, context)
         if some is not None and not len(some):
             o_BTHV = v_BTHV.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
@@ -93,6 +96,35 @@ class SoftmaxReader(Reader, nn.Module):
             return self._every(q_BTHK, slots, document_BT, context, read_BT), written
         o_RUHV = self._few(q_BTHK, slots, document_BT, context, rows)
         return some.scatter(rows.flat(o_RUHV)), written
+
+    def _one(
+        self,
+        q_B1HK: Tensor,
+        k_B1GK: Tensor,
+        v_B1HV: Tensor,
+        context: Context,
+        state: State,
+        read_B1: Tensor | None,
+    ) -> tuple[Tensor, State]:
+        """One recorded token a row: over all slots there are, of which the device sees what is used and what is read."""
+        position_B, window = context.positions_BT[:, 0], self.config.window
+        trace_B1 = traced(self.config, read_B1)
+        written, document_B = kv_cache.write_one(state, k_B1GK, v_B1HV, position_B, window, trace_B1)
+        q_B1HK, slots = self._normed(q_B1HK), self._grouped(Slots.of(written))
+        o_B1HV = one_token.attention(
+            spread(q_B1HK, self.heads.heads),
+            slots.k,
+            slots.v,
+            slots.position,
+            written["document"],
+            position_B=position_B,
+            document_B=document_B,
+            read_B=None if read_B1 is None else read_B1[:, 0],
+            window=window,
+            scale=self.config.scale,
+            top_k=self.config.top_k,
+        )
+        return o_B1HV, written
 
     def _only_written(
         self, k_BTGK: Tensor, v_BTHV: Tensor, context: Context, state: State | None, read_BT: Tensor | None
@@ -180,19 +212,25 @@ class SoftmaxReader(Reader, nn.Module):
         return kv_cache.visible(document_BT, position_BT, slots.document, slots.position, self.config.window)
 
     def _attend(self, q_BTHK: Tensor, slots: Slots, **which: Any) -> Tensor:
-        H = self.heads
+        q_BTHK, slots = self._normed(q_BTHK), self._grouped(slots)
+        k, v = slots.k.to(q_BTHK.dtype), slots.v.to(q_BTHK.dtype)
+        scale, top_k = self.config.scale, self.config.top_k
+        kernel, q_BTHK = self.serving(q_BTHK.device, q_BTHK.dtype), spread(q_BTHK, self.heads.heads)
+        return attention(q_BTHK, k, v, scale=scale, top_k=top_k, kernel=kernel, **which)
+
+    def _normed(self, q_BTHK: Tensor) -> Tensor:
         if self.gain_Q is not None:
             gain_QK = self.gain_Q[:, None].to(q_BTHK.dtype)
             q_BTHK = rms_norm(q_BTHK, eps=NORM_EPS) * gain_QK
-        if self.config.l2_norm == "qk":
-            q_BTHK = l2_norm(q_BTHK)
-        k, v = slots.k.to(q_BTHK.dtype), slots.v.to(q_BTHK.dtype)
-        if H.key_heads != H.value_heads:
-            groups = math.lcm(H.key_heads, H.value_heads)
-            k, v = spread(k, groups), spread(v, groups)
-        scale, top_k = self.config.scale, self.config.top_k
-        kernel = self.serving(q_BTHK.device, q_BTHK.dtype)
-        return attention(spread(q_BTHK, H.heads), k, v, scale=scale, top_k=top_k, kernel=kernel, **which)
+        return l2_norm(q_BTHK) if self.config.l2_norm == "qk" else q_BTHK
+
+    def _grouped(self, slots: Slots) -> Slots:
+        """The slots with as many heads of keys as of values."""
+        H = self.heads
+        if H.key_heads == H.value_heads:
+            return slots
+        groups = math.lcm(H.key_heads, H.value_heads)
+        return replace(slots, k=spread(slots.k, groups), v=spread(slots.v, groups))
 
     def serving(self, device: torch.device, dtype: torch.dtype) -> Kernel:
         """The implementation that serves activations of this dtype on this device."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import HeadShape, Reader, ReaderBuild, State, StateSpec
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops import one_token
 from crossbreed.core.ops.fused import ssd_fla, ssd_mamba
 from crossbreed.core.ops.ssd import ssd
 from crossbreed.plugins.mixers import backends
@@ -58,6 +59,20 @@ class SsdReader(Reader, nn.Module):
         read_BT: Tensor | None = None,
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
+        if context.recorded and state is not None:
+            o_B1HV, S_BHKV = one_token.recurrence(
+                q_BTHK,
+                k_BTGK,
+                v_BTHV,
+                one_token.linear(x_BTD, self.dt_proj.weight),
+                None,
+                self.A_log,
+                self.dt_bias,
+                state["S"],
+                **recorded_masks(self.config, context, read_BT),
+                skip_H=self.D_H,
+            )
+            return o_B1HV, {"S": S_BHKV}
         v_BTHV = spread(v_BTHV, self.heads.heads)
         wide = torch.promote_types(v_BTHV.dtype, torch.float32)
         dt_BTH = F.softplus(self.dt_proj(x_BTD).to(wide) + self.dt_bias.to(wide))
@@ -189,6 +204,16 @@ def initial_decays(config: DecaySettings, heads: int) -> tuple[nn.Parameter, nn.
     low, high = math.log(config.dt_min), math.log(config.dt_max)
     dt_H = torch.empty(heads).uniform_(low, high).exp().clamp(min=SMALLEST_STEP)
     return nn.Parameter(a_H.log()), nn.Parameter(inverse_softplus(dt_H))
+
+
+def recorded_masks(config: DecaySettings, context: Context, read_B1: Tensor | None) -> dict[str, Any]:
+    """Where one recorded token of each row stands, whether it is read, and whether it leaves a trace."""
+    trace_B1 = traced(config, read_B1)
+    return {
+        "position_B": context.positions_BT[:, 0],
+        "read_B": None if read_B1 is None else read_B1[:, 0],
+        "trace_B": None if trace_B1 is None else trace_B1[:, 0],
+    }
 
 
 def recurrent_specs(heads: HeadShape) -> tuple[StateSpec, ...]:

@@ -11,11 +11,12 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import Mixer, MixerBuild, State
 from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops import one_token
 from crossbreed.core.ops.gated import silu_times
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import SwiGLUConfig
-from crossbreed.plugins.mixers.reading import read_mask
+from crossbreed.plugins.mixers.reading import masked, read_mask
 
 INIT_STD = 0.02
 
@@ -36,6 +37,11 @@ class SwiGLU(Mixer, nn.Module):
         self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
+        if context.recorded:
+            read_B = None if read_BT is None else read_BT[:, 0]
+            both_B1F = one_token.linear(x_BTD, self.gate_up.weight, read_B)
+            y_B1D = one_token.linear(both_B1F, self.down.weight, read_B, gated=True)
+            return masked(y_B1D, read_BT), state
         if read_BT is None:
             return self._mix(x_BTD), state
         y_BTD = torch.zeros_like(x_BTD)

@@ -147,3 +147,21 @@ def test_decode_contexts_stand_at_the_end_of_a_row_of_the_tasks_length(build, ge
         (11, 1)
     }
     assert {length for phase, _, length in seen if phase == "prefill"} == {12, 11}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("point", ["own", "forced:0.4"])
+def test_a_device_decodes_by_replaying_one_recorded_token_and_the_measurement_says_so(
+    build, task, point, dtype
+):
+    sublayers = [{"mixer": "attention", "params": {"heads": 2, "head_size": 16}}]
+    gated = {"sublayers": sublayers, "gate": {"name": "entropy_gate"}}
+    model = build({"vocab": 20, "d_model": 32, "stages": [{"blocks": [gated]}]}).to("cuda")
+    prefill, decode = profile(model, task, OperatingPoint.parse(point), dtype=dtype).measurements
+    assert (prefill.compiled, decode.compiled) == (False, True)
+    launched = profile(model, task, OperatingPoint.parse(point), dtype=dtype, execution="dense").measurements[
+        1
+    ]
+    assert not launched.compiled
+    assert decode.key() != launched.key()

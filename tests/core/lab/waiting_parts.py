@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from pydantic import BaseModel
 from torch import nn
 
 from crossbreed import hookimpl
 from crossbreed.core.contracts.capabilities import MixerCapabilities
-from crossbreed.core.contracts.mixer import Mixer, MixerDescriptor
+from crossbreed.core.contracts.mixer import Mixer, MixerDescriptor, StateSpec
 from crossbreed.core.ledger import Cost, Work
 
 
@@ -64,9 +65,32 @@ class Drifting(Mapping):
         return y_BTD if self.calls % 2 else -y_BTD
 
 
+class Lengthening(Mapping):
+    """Keeps a number on the host and computes with it, which a recording holds fast."""
+
+    def forward(self, x_BTD, context, state, read_BT=None):
+        length = 0 if state is None else int(state["length"])
+        y_BTD, _ = super().forward(x_BTD, context, state, read_BT)
+        return y_BTD.roll(length, -1), None if state is None else {
+            "length": torch.tensor(length + x_BTD.shape[1])
+        }
+
+    def state_specs(self):
+        return (StateSpec("length", (), "int64"),)
+
+    def init_state(self, batch, *, slots=0, dtype=None, device=None):
+        return {"length": torch.tensor(0)}
+
+
 @hookimpl
 def register_mixers():
-    kinds = {"dropping": Dropping, "waiting": Waiting, "counting": Counting, "drifting": Drifting}
+    kinds = {
+        "dropping": Dropping,
+        "waiting": Waiting,
+        "counting": Counting,
+        "drifting": Drifting,
+        "lengthening": Lengthening,
+    }
     able = MixerCapabilities(axis="channel", same_in_training=False)
     return [
         MixerDescriptor(name, lambda kind=kind: kind, NoConfig, able, name) for name, kind in kinds.items()

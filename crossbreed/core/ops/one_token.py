@@ -1,0 +1,244 @@
+"""What mixers need for one decoded token of every row, with everything that varies between tokens read on the device.
+
+On a CUDA device each is a kernel or two, which a recorded step replays; elsewhere it is plain PyTorch. A row that is not read
+gives zeros. On the device it costs nothing that grows with the context, and one row alone no weights either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from crossbreed.core.ops import kernels
+from crossbreed.core.ops.attention import attention as attention_over
+from crossbreed.core.ops.chunks import compute_dtype, product_dtype
+from crossbreed.core.ops.delta_rule import gated_delta_rule_recurrent
+from crossbreed.core.ops.gated import silu_times
+from crossbreed.core.ops.norm import gated_rms_norm, l2_norm
+from crossbreed.core.ops.short_conv import short_conv
+from crossbreed.core.ops.ssd import ssd_recurrent
+
+LARGEST_NORM = 8192
+"""Channels of a norm that one program holds."""
+WIDE_HEAD = 256
+"""Largest head of the kernels."""
+
+
+def linear(x_B1D: Tensor, weight_OD: Tensor, read_B: Tensor | None = None, *, gated: bool = False) -> Tensor:
+    """y_B1O = x W^T, in the dtype that products have here; with ``gated`` of silu(x[..., :D]) * x[..., D:].
+
+    ``read_B``: rows that matter. A single one is left out on the device where it does not.
+    """
+    narrow = product_dtype(x_B1D)
+    if kernels.usable(x_B1D) and x_B1D.shape[:2] == (1, 1) and narrow != torch.float32:
+        from crossbreed.core.ops.kernels.token_linear import token_linear
+
+        y_O = token_linear(x_B1D.flatten().contiguous(), weight_OD.to(narrow), read_B, gated)
+        return y_O.view(1, 1, -1)
+    if gated:
+        x_B1D = silu_times(x_B1D)
+    y_B1O = F.linear(x_B1D, weight_OD)
+    return y_B1O if read_B is None else y_B1O.masked_fill(~read_B[:, None, None], 0.0)
+
+
+def attention(
+    q_B1HK: Tensor,
+    k_BSGK: Tensor,
+    v_BSGV: Tensor,
+    position_BS: Tensor,
+    document_BS: Tensor,
+    *,
+    position_B: Tensor,
+    document_B: Tensor,
+    read_B: Tensor | None = None,
+    window: int | None = None,
+    scale: float | None = None,
+    top_k: int | None = None,
+) -> Tensor:
+    """Attention of one query a row over the slots of its own document, up to its own position.
+
+    Args:
+        q_B1HK: queries; consecutive heads share one of the G groups.
+        k_BSGK, v_BSGV: every slot there is room for, each at its token's position, modulo S.
+        position_BS, document_BS: int32, of the tokens in the slots.
+        position_B, document_B: of the queries, whose own tokens are in their slots already.
+        read_B: bool, rows that matter.
+        window: how many of the last tokens a query sees, its own included; None sees all.
+        scale: of the scores; 1/sqrt(K) when None.
+        top_k: see ``attention``; PyTorch computes it.
+
+    Returns:
+        `o_B1HV`; zero for a row that is not read.
+    """
+    K, V = q_B1HK.shape[-1], v_BSGV.shape[-1]
+    if kernels.usable(q_B1HK) and top_k is None and max(K, V) <= WIDE_HEAD:
+        from crossbreed.core.ops.kernels.decode_attention import decode_attention
+
+        o_BHV = decode_attention(
+            q_B1HK[:, 0],
+            k_BSGK,
+            v_BSGV,
+            position_BS,
+            document_BS,
+            position_B,
+            document_B,
+            read_B,
+            window,
+            K**-0.5 if scale is None else scale,
+        )
+        return o_BHV.unsqueeze(1)
+    visible_BS = (position_BS <= position_B[:, None]) & (document_BS == document_B[:, None])
+    if window is not None:
+        visible_BS = visible_BS & (position_BS > position_B[:, None] - window)
+    if read_B is not None:
+        visible_BS = visible_BS & read_B[:, None]
+    k_BSGK, v_BSGV = k_BSGK.to(q_B1HK.dtype), v_BSGV.to(q_B1HK.dtype)
+    return attention_over(q_B1HK, k_BSGK, v_BSGV, visible_BTS=visible_BS[:, None], scale=scale, top_k=top_k)
+
+
+def write_slots(
+    caches: tuple[Tensor, Tensor, Tensor, Tensor],
+    k_B1GK: Tensor,
+    v_B1GV: Tensor,
+    position_B: Tensor,
+    trace_B: Tensor | None,
+    ring: int,
+    never: int,
+) -> Tensor:
+    """Put one token of every row into slot ``position mod ring`` of (k, v, document, position), in place.
+
+    Outside ``trace_B`` its position is written as ``never``. Returns int32 document_B: that of the token before, or after the last
+    one that the row has where the position is 0. Empty slots are of document -1.
+    """
+    if kernels.usable(k_B1GK):
+        from crossbreed.core.ops.kernels.decode_attention import write_slots as fused
+
+        together = k_B1GK[:, 0].contiguous(), v_B1GV[:, 0].contiguous()
+        return fused(caches, *together, position_B, trace_B, ring, never)
+    row_B, documents = torch.arange(len(position_B), device=position_B.device), caches[2].clamp(min=0)
+    # The slot before is the last one where nothing was written yet.
+    before_B = documents[row_B, (position_B - 1) % ring % documents.shape[1]]
+    document_B = torch.where(position_B == 0, documents.amax(1) + 1, before_B)
+    index = row_B, position_B % ring
+    seen_B = position_B if trace_B is None else position_B.masked_fill(~trace_B, never)
+    for slots, new in zip(caches, (k_B1GK[:, 0], v_B1GV[:, 0], document_B, seen_B), strict=True):
+        slots.index_put_(index, new.to(slots.dtype))
+    return document_B
+
+
+def recurrence(
+    q_B1QK: Tensor,
+    k_B1GK: Tensor,
+    v_B1UV: Tensor,
+    decay_B1H: Tensor,
+    strength_B1H: Tensor | None,
+    A_log_H: Tensor,
+    dt_bias_H: Tensor,
+    state_BHKV: Tensor,
+    *,
+    position_B: Tensor,
+    skip_H: Tensor | None = None,
+    read_B: Tensor | None = None,
+    trace_B: Tensor | None = None,
+    normalise: bool = False,
+    most: float = 1.0,
+    scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """One token of the gated delta rule or, without strengths, of Mamba-2's recurrence (``delta_rule``, ``ssd``).
+
+    With t = softplus(decay + dt_bias) the decay is exp(-exp(A_log) t); the delta rule writes by ``most`` sigmoid(strength),
+    Mamba-2 by t.
+
+    Args:
+        q_B1QK, k_B1GK, v_B1UV: queries, keys and values, whose heads are shared by consecutive ones of the H.
+        decay_B1H, strength_B1H: as projected.
+        state_BHKV: fp32 (float64 for float64 inputs); a row at position 0 starts from zeros.
+        skip_H: adds that times the value.
+        read_B, trace_B: bool; what is read, and what leaves a trace in the state (None: all).
+        normalise: queries and keys have unit length.
+        scale: of the queries.
+
+    Returns:
+        `o_B1HV` in the values' dtype, zero where not read, and the new state.
+    """
+    H, K, V = state_BHKV.shape[1:]
+    if kernels.usable(v_B1UV) and max(K, V) <= WIDE_HEAD:
+        from crossbreed.core.ops.kernels.recurrent_step import recurrent_step
+
+        o_BHV, new_BHKV = recurrent_step(
+            q_B1QK[:, 0],
+            k_B1GK[:, 0],
+            v_B1UV[:, 0],
+            decay_B1H[:, 0],
+            None if strength_B1H is None else strength_B1H[:, 0],
+            A_log_H,
+            dt_bias_H,
+            skip_H,
+            state_BHKV,
+            position_B,
+            read_B,
+            trace_B,
+            normalise,
+            most,
+            scale,
+        )
+        return o_BHV.unsqueeze(1), new_BHKV
+    wide = compute_dtype(v_B1UV)
+    if normalise:
+        q_B1QK, k_B1GK = l2_norm(q_B1QK), l2_norm(k_B1GK)
+    step_B1H = F.softplus(decay_B1H.to(wide) + dt_bias_H.to(wide))
+    if trace_B is not None:
+        step_B1H = step_B1H.masked_fill(~trace_B[:, None, None], 0.0)
+    log_decay_B1H = step_B1H * -A_log_H.to(wide).exp()
+    q_B1HK, k_B1HK, v_B1HV = (x.repeat_interleave(H // x.shape[2], dim=2) for x in (q_B1QK, k_B1GK, v_B1UV))
+    begin: dict[str, Any] = {"state_BHKV": state_BHKV, "reset_BT": position_B[:, None] == 0}
+    with torch.autocast(v_B1HV.device.type, enabled=False):
+        if strength_B1H is None:
+            o_B1HV, new_BHKV = ssd_recurrent(
+                q_B1HK, k_B1HK, v_B1HV, log_decay_B1H, step_BTH=step_B1H, skip_H=skip_H, **begin
+            )
+        else:
+            beta_B1H = strength_B1H.to(wide).sigmoid() * most
+            if trace_B is not None:
+                beta_B1H = beta_B1H.masked_fill(~trace_B[:, None, None], 0.0)
+            o_B1HV, new_BHKV = gated_delta_rule_recurrent(
+                q_B1HK, k_B1HK, v_B1HV, log_decay_B1H, beta_B1H, scale=scale, **begin
+            )
+    o_B1HV = o_B1HV.to(v_B1HV.dtype)
+    return o_B1HV if read_B is None else o_B1HV.masked_fill(~read_B[:, None, None, None], 0.0), new_BHKV
+
+
+def convolution(
+    x_B1C: Tensor,
+    weight_CW: Tensor,
+    bias_C: Tensor | None,
+    tail_BWC: Tensor,
+    *,
+    position_B: Tensor,
+    silu: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(y_B1C, new tail) of ``short_conv``, followed by SiLU if asked for; a row at position 0 starts from an empty tail."""
+    if kernels.usable(x_B1C):
+        from crossbreed.core.ops.kernels.recurrent_step import conv_step
+
+        y_BC, after_BWC = conv_step(x_B1C[:, 0].contiguous(), weight_CW, bias_C, tail_BWC, position_B, silu)
+        return y_BC.unsqueeze(1), after_BWC
+    tail_BWC = tail_BWC.masked_fill((position_B == 0)[:, None, None], 0.0)
+    weight_CW, bias_C = weight_CW.to(x_B1C.dtype), None if bias_C is None else bias_C.to(x_B1C.dtype)
+    y_B1C, after_BWC = short_conv(x_B1C, weight_CW, bias_C, tail_BWC=tail_BWC)
+    return F.silu(y_B1C) if silu else y_B1C, after_BWC
+
+
+def gated_norm(x_B1V: Tensor, gate_B1V: Tensor, weight_V: Tensor, eps: float, *, gate_first: bool) -> Tensor:
+    """weight x/rms(x) silu(gate), or with ``gate_first`` ``gated_rms_norm``; over the last of 3 or 4 dimensions."""
+    if kernels.usable(x_B1V) and x_B1V.shape[-1] <= LARGEST_NORM:
+        from crossbreed.core.ops.kernels.recurrent_step import gated_norm as fused
+
+        x, gate = (x if x.dim() == 3 else x[:, 0] for x in (x_B1V, gate_B1V))
+        return fused(x, gate, weight_V, eps, gate_first).view(x_B1V.shape)
+    if gate_first:
+        return gated_rms_norm(x_B1V, gate_B1V, weight_V, eps)
+    return F.rms_norm(x_B1V, x_B1V.shape[-1:], weight_V.to(x_B1V.dtype), eps) * F.silu(gate_B1V)

@@ -1,0 +1,175 @@
+"""Tokens decoded in memory that stays, and replayed from a recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from crossbreed.core.errors import ConfigError
+from crossbreed.core.genome import Architecture
+from crossbreed.core.host import Host, PluginFile
+from crossbreed.core.lab.steps import NotRecorded, RecordedStep, StaticStep
+from crossbreed.core.model.language_model import LanguageModel
+from tests.support.genomes import ATTENTION, EXPERTS, GENOMES, MAMBA2, architecture, block
+from tests.support.passes import loud_model
+
+PROMPT, TOKENS = 6, 19
+REGISTRY = Host.load(third_party=False)
+LEARNED = {"name": "learned", "params": {"target_rate": 0.4}}
+GDN = {"mixer": "gated_deltanet", "params": {"heads": 2, "key_size": 24, "value_size": 48}}
+ODD = {"mixer": "attention", "params": {"heads": 3, "head_size": 48, "short_conv": {"width": 3}}}
+GROUPED = {"mixer": "attention", "params": {"heads": 4, "kv_heads": 2, "head_size": 24, "window": 5}}
+SWIGLU = {"mixer": "swiglu", "params": {"hidden": 40}}
+
+
+def tokens(rows: int, device: str = "cpu") -> torch.Tensor:
+    return torch.randint(0, 23, (rows, TOKENS), generator=torch.Generator().manual_seed(1)).to(device)
+
+
+def forced_choices(model: LanguageModel, tokens_BT: torch.Tensor) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return {
+        name: torch.randint(site.choices, tokens_BT.shape, generator=generator).to(tokens_BT.device)
+        for name, site in sorted(model.sites().items())
+    }
+
+
+@torch.inference_mode()
+def prefilled(model: LanguageModel, tokens_BT: torch.Tensor, forced: dict[str, torch.Tensor], dtype=None):
+    """The state after the prompt, with room for all tokens."""
+    prompt = tokens_BT[:, :PROMPT]
+    state = model.init_state(len(prompt), slots=TOKENS, dtype=dtype)
+    context = model.context(
+        prompt, state=state, forced={name: choice[:, :PROMPT] for name, choice in forced.items()}
+    )
+    return model(prompt, context, state)[1]
+
+
+@torch.inference_mode()
+def plainly(model: LanguageModel, tokens_BT: torch.Tensor, forced: dict[str, torch.Tensor], dtype=None):
+    """Logits of every token after the prompt, decoded as always."""
+    state, found = prefilled(model, tokens_BT, forced, dtype), []
+    for t in range(PROMPT, TOKENS):
+        cut = {name: choice[:, t : t + 1] for name, choice in forced.items()}
+        context = model.context(tokens_BT[:, t : t + 1], phase="decode", state=state, forced=cut)
+        h_B1D, state = model(tokens_BT[:, t : t + 1], context, state)
+        found.append(model.logits(h_B1D[:, 0]))
+    return torch.stack(found, 1), state
+
+
+def stepped(step: StaticStep, tokens_BT: torch.Tensor, forced: dict[str, torch.Tensor]) -> torch.Tensor:
+    inputs = torch.stack([tokens_BT, *(forced[site] for site in step.sites)])
+    return torch.stack([step(inputs[:, :, t]).clone() for t in range(PROMPT, TOKENS)], 1)
+
+
+def same_states(got, wanted, tolerance: float) -> None:
+    assert torch.equal(got.position_B, wanted.position_B)
+    for states, others in ((got.mixers, wanted.mixers), (got.routers, wanted.routers)):
+        assert states.keys() == others.keys()
+        for site, own in states.items():
+            for name, tensor in own.items():
+                torch.testing.assert_close(
+                    tensor.double(), others[site][name].double(), rtol=0, atol=tolerance, msg=f"{site} {name}"
+                )
+
+
+WIDE = {
+    "attention of odd heads": architecture({"blocks": [block(ODD), block(SWIGLU)]}),
+    "grouped, windowed": architecture({"blocks": [block(GROUPED)]}),
+    "gated deltanet": architecture({"blocks": [block(GDN), block(SWIGLU)]}),
+    "mamba2": architecture({"blocks": [block(MAMBA2), block(SWIGLU)]}),
+    "entropy gate": architecture({"blocks": [block(GDN), block(ATTENTION, gate={"name": "entropy_gate"})]}),
+    "learned gate": architecture(
+        {"blocks": [block(MAMBA2), block(GROUPED, gate=LEARNED), block(EXPERTS, gate=LEARNED)]}
+    ),
+}
+ALL = {**GENOMES, **WIDE}
+
+
+@pytest.mark.parametrize("decides", ["forced", "own"])
+@pytest.mark.parametrize("name", ALL)
+def test_steps_in_memory_that_stays_equal_decoding(name, decides):
+    model = loud_model(ALL[name], REGISTRY)
+    tokens_BT = tokens(3)
+    forced = forced_choices(model, tokens_BT) if decides == "forced" else {}
+    wanted, after = plainly(model, tokens_BT, forced)
+    state = prefilled(model, tokens_BT, forced)
+    places = {(site, n): t.data_ptr() for site, own in state.mixers.items() for n, t in own.items()}
+    step = StaticStep(model, state, room=TOKENS - PROMPT, forced=list(forced))
+    for _ in range(2):
+        torch.testing.assert_close(stepped(step, tokens_BT, forced), wanted, rtol=0, atol=1e-8)
+        same_states(step.state, after, 1e-8)
+        assert places == {
+            (s, n): t.data_ptr() for s, own in step.state.mixers.items() for n, t in own.items()
+        }
+        step.load(prefilled(model, tokens_BT, forced))
+
+
+def test_no_more_tokens_are_read_than_there_is_room_for():
+    model = loud_model(architecture({"blocks": [block(MAMBA2)]}), REGISTRY)
+    step = StaticStep(model, prefilled(model, tokens(1), {}), room=1)
+    step(tokens(1)[None, :, 0])
+    with pytest.raises(ConfigError, match="room for 1 tokens"):
+        step(tokens(1)[None, :, 0])
+
+
+def test_what_cannot_be_recorded_says_why():
+    gated = architecture({"blocks": [block(ATTENTION, gate={"name": "oracle"})]})
+    model = loud_model(gated, REGISTRY)
+    with pytest.raises(NotRecorded, match="looks at the labels"):
+        StaticStep(model, model.init_state(1, slots=4), room=1)
+    model = loud_model(architecture({"blocks": [block(ATTENTION)]}), REGISTRY)
+    with pytest.raises(NotRecorded, match="CUDA devices"):
+        RecordedStep(model, model.init_state(1, slots=4), room=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "rows"), [*((name, 1) for name in ALL), *((name, 3) for name in WIDE)])
+def test_replayed_tokens_equal_decoding(name, rows):
+    """bfloat16 with forced choices: which rows read follows from the tokens alone, not from rounding."""
+    model = LanguageModel(ALL[name], REGISTRY, seed=0).to("cuda").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, device="cuda"))
+    tokens_BT = tokens(rows, "cuda")
+    forced = forced_choices(model, tokens_BT)
+    with torch.autocast("cuda", torch.bfloat16):
+        wanted, after = plainly(model, tokens_BT, forced, torch.bfloat16)
+        state = prefilled(model, tokens_BT, forced, torch.bfloat16)
+        kept = prefilled(model, tokens_BT, forced, torch.bfloat16)
+    step = RecordedStep(model, state, room=TOKENS - PROMPT, forced=list(forced), dtype="bfloat16")
+    # Which experts a token goes to may follow from rounding, for a few of them.
+    worst = torch.median if "experts" in str(ALL[name]) else torch.max
+    for _ in range(2):
+        got = stepped(step, tokens_BT, forced)
+        off_T = (got - wanted).float().norm(dim=(0, 2)) / wanted.float().norm(dim=(0, 2))
+        assert worst(off_T) < 0.03, off_T
+        assert torch.equal(step.state.position_B, after.position_B)
+        for site, own in step.state.mixers.items():
+            if "0.length" in own:
+                assert int(own["0.length"]) == int(after.mixers[site]["0.length"])
+        step.load(kept)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["amor", "oryx_entropy", "oryx_learned", "learned_gate", "gated_deltanet"])
+def test_replayed_tokens_in_float32_decide_as_decoding_does_in_float64(name):
+    model, tokens_BT = loud_model(GENOMES[name], REGISTRY), tokens(3)
+    wanted, _ = plainly(model, tokens_BT, {})
+    model = model.float().to("cuda")
+    state = prefilled(model, tokens_BT.cuda(), {})
+    step = RecordedStep(model, state, room=TOKENS - PROMPT)
+    got = stepped(step, tokens_BT.cuda(), {}).cpu().double()
+    assert (got - wanted).norm() < 0.01 * wanted.norm()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("mixer", "why"), [("waiting", "synchroniz"), ("lengthening", "gives other logits")])
+def test_what_waits_for_the_device_or_computes_with_numbers_of_the_host_is_not_recorded(mixer, why):
+    parts = Host.load([PluginFile.read(Path(__file__).with_name("waiting_parts.py"))], third_party=False)
+    data = {"vocab": 20, "d_model": 16, "stages": [{"blocks": [{"sublayers": [{"mixer": mixer}]}]}]}
+    model = LanguageModel(parts.canonical(Architecture.model_validate(data)), parts).to("cuda").eval()
+    with pytest.raises(NotRecorded, match=why):
+        RecordedStep(model, model.init_state(1), room=4)
