@@ -92,8 +92,8 @@ def evaluate_run(
     A score does not depend on the batch size beyond the tolerance that is printed with it. With several sizes that is checked;
     exit code 1 where it does not hold. Nothing is stored.
     """
+    from crossbreed.core.lab.evaluate import TOLERANCE
     from crossbreed.core.search.at_point import parse_point
-    from crossbreed.core.search.evaluated import TOLERANCE
     from crossbreed.core.search.trained import load
     from crossbreed.storage.repository import Repository
 
@@ -196,7 +196,8 @@ def _own(
             "rows": each.evaluation.rows,
             "unscored_rows": each.evaluation.unscored_rows,
             "rates": each.evaluation.rates,
-            "stored": each.stored,
+            "stored": None if each.stored is None else each.stored.score,
+            "stored_tolerance": None if each.stored is None else each.stored.tolerance,
             "by_batch": {str(size): score for size, score in each.scores.items()},
             "spread": None
             if len(batches) < 2

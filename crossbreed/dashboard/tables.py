@@ -160,6 +160,9 @@ def point_rows(runs: Sequence[RunDetail]) -> pd.DataFrame:
             for e in point.evaluations:
                 rest = ", ".join(f"{k} {si(v)}" for k, v in e.metrics.items())
                 under = f"{e.tokens} tokens, {e.rows} rows: {rest}"
+                under += (
+                    "" if e.tolerance is None else f"; the same within {e.tolerance:g} in batches of any size"
+                )
                 rows.append(place | {"quantity": SCORE, "value": e.score, "measured under": under})
             for m in point.measurements:
                 settled = "" if m.stable else "; the warm-up did not settle"

@@ -168,10 +168,11 @@ class Records:
         ledger: Any = None,
         certificate: Any = None,
         settings: Mapping[str, Any] | None = None,
+        tolerance: float | None = None,
         breakdown: Mapping[str, Any] | None = None,
     ) -> bool:
-        """The task's metrics at an operating point after ``tokens`` training tokens, with what the point really cost, and where the
-        loss comes from (``lab.breakdown``)."""
+        """The task's metrics at an operating point after ``tokens`` training tokens, with what the point really cost, how far the score
+        may move with the batch size (``lab.evaluate``), and where the loss comes from (``lab.breakdown``)."""
         with self.database.writing() as session:
             if not touch_held(session, run_id, lease):
                 return False
@@ -185,6 +186,7 @@ class Records:
                 "score": plain.finite(score),
                 "rows": rows,
                 "unscored_rows": unscored_rows,
+                "tolerance": tolerance,
                 "breakdown": None if breakdown is None else plain.plain(breakdown),
             }
             upsert(session, schema.Evaluation, [row], ["operating_point_id", "tokens"])

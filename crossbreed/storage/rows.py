@@ -176,13 +176,18 @@ class MeasurementRow:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """The task's metrics at one length; ``score`` is None where it was not finite."""
+    """The task's metrics at one length; ``score`` is None where it was not finite.
+
+    tolerance: how far the score may move with the batch size, relative to the larger of itself and 1; None: stored before it was
+    kept.
+    """
 
     tokens: int
     metrics: Data
     score: float | None
     rows: int
     unscored_rows: int
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 
 from crossbreed.storage.states import STATES
 
-REVISION = "0006"
+REVISION = "0007"
 """The Alembic revision these models describe; a database at any other is migrated, or refused when it is newer."""
 
 VERSION_TABLE = "crossbreed_version"
@@ -297,6 +297,8 @@ class Evaluation(Base):
     score: Mapped[float | None]
     rows: Mapped[int]
     unscored_rows: Mapped[int]
+    # How far the score may move with the batch size, relative to the larger of itself and 1; null: stored before it was kept.
+    tolerance: Mapped[float | None]
     breakdown: Mapped[
         Data | None
     ]  # by class of positions and along the text; null: stored before it was kept

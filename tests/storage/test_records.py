@@ -170,6 +170,7 @@ def test_profile_and_evaluation_meet_at_one_operating_point(repository: Reposito
         score=0.75,
         rows=128,
         unscored_rows=2,
+        tolerance=1e-4,
         rates={"0.0.0.gate": (0.7, 0.3)},
         ledger={"parameters": 5},
         certificate={"rates": "realised"},
@@ -180,6 +181,7 @@ def test_profile_and_evaluation_meet_at_one_operating_point(repository: Reposito
     assert point.rates == {"0.0.0.gate": [0.7, 0.3]}
     assert (point.ledger, point.certificate) == ({"parameters": 5}, {"rates": "realised"})
     (evaluation,) = point.evaluations
+    assert evaluation.tolerance == 1e-4
     assert (evaluation.score, evaluation.rows, evaluation.unscored_rows) == (0.75, 128, 2)
     assert evaluation.metrics == {"accuracy": 0.75, "loss": None}
 

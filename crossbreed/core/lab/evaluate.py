@@ -18,6 +18,10 @@ from crossbreed.core.lab.records import Rates
 from crossbreed.core.lab.train import on_device
 from crossbreed.core.model.language_model import LanguageModel
 
+TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
+"""How far a score may move with the batch size, relative to the larger of itself and 1: matrix products of another shape round
+otherwise, and a token whose two likeliest answers or a router whose threshold lies within that rounding falls the other way."""
+
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -120,6 +120,7 @@ class Evaluated:
 
     settings: what else tells how it was judged: on texts of another length, their ``length`` in tokens and the SHA-256 of the
     ``items``.
+    tolerance: how far the score may move with the batch size, see ``lab.evaluate``.
     breakdown: the losses by class of positions and along the text, see ``lab.breakdown``.
     """
 
@@ -133,6 +134,7 @@ class Evaluated:
     ledger: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
     settings: dict[str, Any] | None = None
+    tolerance: float | None = None
     breakdown: dict[str, Any] | None = None
 
 

@@ -30,7 +30,7 @@ from crossbreed.core.errors import (
 from crossbreed.core.host import Host
 from crossbreed.core.lab import analytics, checkpoint, fresh, lease, memory
 from crossbreed.core.lab.environment import describe, pick_device, precision
-from crossbreed.core.lab.evaluate import Evaluation, evaluate
+from crossbreed.core.lab.evaluate import TOLERANCE, Evaluation, evaluate
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.kept import Kept, name_of
 from crossbreed.core.lab.operating_points import FORCED, OWN, OperatingPoint
@@ -338,6 +338,7 @@ class _Trial:
                 ledger=ledger,
                 certificate=None if certificate is None else certificate.model_dump(mode="json"),
                 settings=settings,
+                tolerance=TOLERANCE[self.recipe.dtype],
                 breakdown=found.breakdown,
             )
         )

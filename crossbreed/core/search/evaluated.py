@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crossbreed.core.contracts.task import Task
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import Registry
-from crossbreed.core.lab.evaluate import Evaluation, evaluate
+from crossbreed.core.lab.evaluate import TOLERANCE, Evaluation, evaluate
 from crossbreed.core.lab.operating_points import OWN, OperatingPoint, longest
 from crossbreed.core.model.language_model import LanguageModel
 from crossbreed.core.model.legality import mode_readers
@@ -16,10 +16,7 @@ from crossbreed.core.search.at_point import at_point
 from crossbreed.core.search.lengths import POINT
 from crossbreed.core.search.trained import TrainedRun
 from crossbreed.storage import Repository
-
-TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
-"""How far a score may move with the batch size, relative to the larger of itself and 1: matrix products of another shape round
-otherwise, and a token whose two likeliest answers or a router whose threshold lies within that rounding falls the other way."""
+from crossbreed.storage.rows import EvaluationRow
 
 
 def spread(values: Sequence[float]) -> float | None:
@@ -37,8 +34,8 @@ def within(values: Sequence[float], dtype: str) -> bool:
 class Judged:
     """A run at one operating point, on texts ``times`` as long as in training.
 
-    evaluation: with the first batch size. scores: by batch size. metrics: every metric with each batch size. stored: the score
-    that a search stored there, None for none.
+    evaluation: with the first batch size. scores: by batch size. metrics: every metric with each batch size. stored: what a search
+    stored there, None for nothing.
     """
 
     point: str
@@ -47,7 +44,7 @@ class Judged:
     evaluation: Evaluation
     scores: Mapping[int, float]
     metrics: Mapping[str, Sequence[float]]
-    stored: float | None
+    stored: EvaluationRow | None
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ def judge(
         longer = place.point == OWN and place.times > 1
         name = f"{POINT}{place.times}" if longer else place.point.name
         known = own.points.get(name) if longer or place.times == 1 or place.point.length else None
-        stored = known.evaluations[-1].score if known is not None and known.evaluations else None
+        stored = known.evaluations[-1] if known is not None and known.evaluations else None
         judged.append(
             Judged(
                 place.point.name,

@@ -95,6 +95,7 @@ def store(repository: Repository, run_id: int, folder: str, lease: str, record: 
             ledger=record.ledger,
             certificate=record.certificate,
             settings=record.settings,
+            tolerance=record.tolerance,
             breakdown=record.breakdown,
         )
     if isinstance(record, Analysed):

@@ -43,7 +43,7 @@ TASKS = {
             "tests/core/lab/test_likelihood.py::test_every_request_has_the_likelihood_of_a_whole_pass_in_any_batch",
             "tests/integrations/test_lm_harness.py::test_tasks_score_what_the_model_really_says_in_any_batch",
         ),
-        "`crossbreed eval` prints the tolerance with the score, and compares batch sizes on request.",
+        "The tolerance is stored with the score, `crossbreed eval` prints it, and compares batch sizes on request.",
     ),
     "T7": Fault(
         "a length that was not trained on chooses the checkpoint",
