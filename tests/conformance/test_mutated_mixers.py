@@ -22,9 +22,9 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def no_causal_mask_in_training(patch: pytest.MonkeyPatch) -> None:
     real = softmax_reader.SoftmaxReader._every
 
-    def every(self: Any, q_BTHK: Any, slots: Any, document_BT: Any, context: Any) -> Any:
+    def every(self: Any, q_BTHK: Any, slots: Any, document_BT: Any, context: Any, *read_BT: Any) -> Any:
         if not context.training:
-            return real(self, q_BTHK, slots, document_BT, context)
+            return real(self, q_BTHK, slots, document_BT, context, *read_BT)
         B, T = q_BTHK.shape[:2]
         return self._attend(q_BTHK, slots, visible_BTS=torch.ones(B, T, T, dtype=torch.bool))
 

@@ -116,8 +116,8 @@ def test_a_search_in_a_store_is_interrupted_and_goes_on_from_its_checkpoint(
     file = toy_file(train={"tokens": 1024, "batch": 8, "rungs": 1}, search={"trials": 1})
     step, url = Trainer._one_step, str(tmp_path / "study.db")
 
-    def interrupted(trainer: Trainer) -> Any:
-        found = step(trainer)
+    def interrupted(trainer: Trainer, *batches: Any) -> Any:
+        found = step(trainer, *batches)
         if trainer.step == 5:
             signal.raise_signal(signal.SIGINT)
         return found
