@@ -39,7 +39,7 @@ def measure(registry: Registry, name: str, shape: Shape) -> dict[str, Any]:
     costs = registry.factory("cost", "analytic")(None, registry)
     ledger = costs.estimate(genome, shape)
     device = torch.device("cuda")
-    model = LanguageModel(genome, registry, backend="reference").to(device).train()
+    model = LanguageModel(genome, registry, backend="auto").to(device).train()
     optimiser = torch.optim.AdamW(model.parameter_groups(0.1), lr=1e-4, fused=True)
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     tokens_BT = torch.randint(genome.vocab, (shape.batch, shape.tokens), device=device)

@@ -22,7 +22,7 @@ def text() -> str:
         "# Training peak, predicted and measured",
         "",
         "The most memory that one training step holds, by the model of [the ledger](ledger.md), and as CUDA's allocator "
-        "counted it (`benchmarks/bench_training_peak.py`; reference path, AdamW on float32 weights, no recomputation).",
+        "counted it (`benchmarks/bench_training_peak.py`; reference path and the kernel of the loss, AdamW on float32 weights, no recomputation).",
         "",
     ]
     for record in records:

@@ -21,6 +21,7 @@ from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment
 from crossbreed.core.model.seeding import seeded
 from crossbreed.core.model.stage import Stage
 from crossbreed.core.model.state import Carry, ModelState, fresh_positions
+from crossbreed.core.ops import kernels
 from crossbreed.core.ops.cross_entropy import linear_cross_entropy, token_cross_entropy
 from crossbreed.core.ops.entropy import measured_output, normalised_entropy
 
@@ -54,7 +55,7 @@ class Statistics:
 
 class LanguageModel(nn.Module):
     """A genome, in whatever form, as a module. Equal (architecture, seed) gives equal weights; the global generator is left
-    untouched.
+    untouched. With ``backend`` "reference" PyTorch computes alone, without a kernel of ours or anybody's.
 
     Raises ConfigError or MissingCapability before any weight is allocated when the genome is not legal.
     """
@@ -66,7 +67,7 @@ class LanguageModel(nn.Module):
         architecture = parts.canonical(architecture)
         check(architecture, parts)
         check_backend(architecture, parts, backend)
-        self.architecture = architecture
+        self.architecture, self.plain = architecture, backend == "reference"
         D, V = architecture.d_model, architecture.vocab
         build = ModelBuild(D, V, parts, backend, writes=_stream_writes(architecture, parts))
         with seeded(seed):
@@ -99,9 +100,10 @@ class LanguageModel(nn.Module):
         """
         if context.output_entropy is None:
             context = context.at(output_entropy=self._output_entropy, output_measure=self._output_measure)
-        if self.mode is not None and self.mode.watches(context) and not context.training:
-            return self._by_segments(tokens_BT, context, state)
-        return self._piece(tokens_BT, context, state)
+        with kernels.plain(self.plain):
+            if self.mode is not None and self.mode.watches(context) and not context.training:
+                return self._by_segments(tokens_BT, context, state)
+            return self._piece(tokens_BT, context, state)
 
     def logits(self, h_BTD: Tensor) -> Tensor:
         """Logits BTV. Evaluation and training use ``loss``, which never holds them all."""
@@ -113,9 +115,10 @@ class LanguageModel(nn.Module):
         context = context.at(recorder=recorder)
         h_BTD, _ = self(batch.tokens_BT, context)
         D = h_BTD.shape[-1]
-        loss_nats, scored, correct = linear_cross_entropy(
-            h_BTD.reshape(-1, D), self.output_weight_VD, batch.labels_BT.reshape(-1), ignore_index=IGNORE
-        )
+        with kernels.plain(self.plain):
+            loss_nats, scored, correct = linear_cross_entropy(
+                h_BTD.reshape(-1, D), self.output_weight_VD, batch.labels_BT.reshape(-1), ignore_index=IGNORE
+            )
         auxiliary = dict(recorder.losses)
         objective = loss_nats / scored.clamp(min=1)
         for value in auxiliary.values():
@@ -127,7 +130,7 @@ class LanguageModel(nn.Module):
 
     def token_losses(self, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """nats_BT of each label (0 where there is none) and whether it was the likeliest token; in pieces, without gradient."""
-        with torch.no_grad():
+        with torch.no_grad(), kernels.plain(self.plain):
             h_BTD, _ = self(batch.tokens_BT, context)
             nats_N, right_N = token_cross_entropy(
                 h_BTD.flatten(0, 1),

@@ -163,13 +163,14 @@ class _Take(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_N: Tensor, index_M: Tensor, places_NJ: Tensor) -> Tensor:
         ctx.save_for_backward(places_NJ)
+        ctx.by_kernel = kernels.usable(x_N)
         return x_N[index_M]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_M: Tensor) -> tuple[Tensor, None, None]:
         (places_NJ,) = ctx.saved_tensors
-        if not kernels.usable(grad_M):
+        if not ctx.by_kernel:
             return grad_M[places_NJ].sum(1), None, None
         from crossbreed.core.ops.kernels import gather_sum
 
