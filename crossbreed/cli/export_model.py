@@ -25,7 +25,7 @@ def export_model(
     """Write a trained model as safetensors with its config, genome and card, to be loaded by transformers'
     `AutoModelForCausalLM` after `import crossbreed.integrations.transformers`.
 
-    The card has the certificate, the stored results and where everything comes from; crossbreed.json has the same as data. A
+    A tokenizer that the run's task has goes with it. The card has the certificate, the stored results and where everything comes from; crossbreed.json has the same as data. A
     schedule of modes that counts from the start becomes the model's own; one that counts from a text's end cannot.
     """
     from crossbreed.core.search.at_point import at_point, parse_point
@@ -43,7 +43,10 @@ def export_model(
     config = model_files.config_of(
         model, registry, seed=trained.row.seed, schedule=schedule, origin={"run": run, "point": asked.name}
     )
-    made = model_files.write(out, model, config, model_card.card(record, model, trained.setting.task), record)
+    task = trained.setting.task
+    made = model_files.write(
+        out, model, config, model_card.card(record, model, task), record, tokenizer=task.tokenizer
+    )
     if json:
         print_json(
             "export_model",

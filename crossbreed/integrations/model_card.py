@@ -126,7 +126,8 @@ def _lines(record: Record, model: LanguageModel, spelling: Task) -> Iterator[str
 
 def _use(task: Task) -> Iterator[str]:
     yield "import torch"
-    yield "from transformers import AutoModelForCausalLM"
+    tokenizer = ", AutoTokenizer" if task.tokenizer is not None else ""
+    yield f"from transformers import AutoModelForCausalLM{tokenizer}"
     yield "import crossbreed.integrations.transformers  # pip install 'crossbreed[transformers]'"
     yield ""
     yield 'model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")'
@@ -137,6 +138,14 @@ def _use(task: Task) -> Iterator[str]:
         yield f"prompt = torch.tensor([list({EXAMPLE!r}.encode())])  # a token is a byte of UTF-8"
         yield "out = model.generate(prompt, max_new_tokens=40, do_sample=False)"
         yield 'print(bytes(out[0].tolist()).decode(errors="replace"))'
+    elif task.tokenizer is not None:
+        yield 'tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")'
+        start = task.prompt("")
+        yield f"prompt = {start} + tokenizer.encode({EXAMPLE!r}, add_special_tokens=False)  # {start[0]} starts a text"
+        yield (
+            f"out = model.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False, eos_token_id={task.ending})"
+        )
+        yield f"print(tokenizer.decode(out[0, {len(start)}:]))"
     else:
         yield f"prompt = torch.tensor([{task.prompt(EXAMPLE)}])  # {EXAMPLE!r} in the tokens of the task"
         yield f"print(model.generate(prompt, max_new_tokens=40, do_sample=False, eos_token_id={task.ending}))"

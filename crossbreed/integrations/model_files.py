@@ -26,6 +26,8 @@ WEIGHTS, CONFIG, GENOME, CARD, RECORD = (
     "README.md",
     "crossbreed.json",
 )
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+"""Beside them where the tokens are those of a tokenizer."""
 PREFIX = "model."
 """Before the names of tensors: the module that holds ours calls it ``model``."""
 
@@ -96,9 +98,12 @@ def write(
     config: dict[str, Any],
     card: str,
     record: dict[str, Any],
+    tokenizer: str | None = None,
 ) -> Exported:
-    """Write every file, into a folder that holds none of them. Raises ConfigError otherwise."""
-    taken = [name for name in (WEIGHTS, CONFIG, GENOME, CARD, RECORD) if (folder / name).exists()]
+    """Write every file, into a folder that holds none of them; ``tokenizer``: the text of a tokenizer.json. Raises ConfigError
+    otherwise."""
+    names = (WEIGHTS, CONFIG, GENOME, CARD, RECORD, TOKENIZER, TOKENIZER_CONFIG)
+    taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise ConfigError(f"folder {str(folder)!r} holds {taken[0]} already; choose another.")
     tensors = tensors_of(model)
@@ -109,6 +114,9 @@ def write(
         CARD: card.encode(),
         RECORD: _json(record),
     }
+    if tokenizer is not None:
+        content[TOKENIZER] = tokenizer.encode()
+        content[TOKENIZER_CONFIG] = _json({"tokenizer_class": "PreTrainedTokenizerFast"})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in content.items():

@@ -13,8 +13,10 @@ from safetensors import safe_open
 
 from crossbreed.core.genome import digest, from_yaml
 from crossbreed.core.host import Host
+from crossbreed.plugins.tasks import EXAMPLE
 from tests.cli.conftest import Cli
-from tests.support.trained import LETTERS, SYMBOLS
+from tests.cli.studies import write_study
+from tests.support.trained import AMOR, LETTERS, SYMBOLS
 
 
 def test_files_card_and_record_agree_with_what_is_stored(
@@ -69,6 +71,37 @@ def test_the_snippet_of_the_card_runs(cli: Cli, trained_runs: Path, tmp_path: Pa
     done = subprocess.run([sys.executable, "-c", snippet], cwd=Path.cwd(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the ")
+
+
+def test_a_model_of_text_takes_its_tokenizer_along_and_says_what_the_run_says(
+    cli: Cli, tmp_path: Path
+) -> None:
+    tokenizer = EXAMPLE / "tokenizer.json"
+    task = {"path": str(EXAMPLE / "fables.jsonl"), "tokenizer": str(tokenizer), "length": 32}
+    file = write_study(
+        tmp_path / "fables.yaml",
+        name="fables",
+        task={"name": "text", "params": {**task, "eval_fraction": 0.25}},
+        budget={"reference": AMOR, "match": {}, "cap": {"memory_bytes": "90%"}},
+        objectives={"score": "min", "decode_tokens_per_s": "max"},
+        train={"tokens": 12_000, "batch": 8, "lr": 0.02},
+        search={"trials": 0, "forced_rates": [], "analytics": False},
+    )
+    db, folder = tmp_path / "fables.db", tmp_path / "out"
+    assert cli("search", file, "--executor", "inline", "--device", "cpu", "--db", db).code == 0
+    (own,) = cli("eval", "fables/0/0", "--db", db, "--json").json("eval")["own"]
+    assert own["stored"] == pytest.approx(own["score"], abs=1e-4)
+    asked = ("generate", "fables/0/0", "--prompt", "the ", "--tokens", 40)
+    said = cli(*asked, "--db", db, "--json").json("generate")
+    made = cli("export-model", "fables/0/0", folder, "--db", db, "--json").json("export_model")
+    assert set(made["files"]) >= {"tokenizer.json", "tokenizer_config.json"}
+    assert (folder / "tokenizer.json").read_bytes() == tokenizer.read_bytes()
+    card = (folder / "README.md").read_text()
+    snippet = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=Path.cwd(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # Without the start of the text, which the task shows as a mark.
+    assert done.stdout == said["prompt"]["text"][1:] + said["generated"]["text"] + "\n"
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,12 @@ class Task:
         return self.encode(text)
 
     @property
+    def tokenizer(self) -> str | None:
+        """What ``encode`` and ``decode`` are done by, as the text of a ``tokenizer.json`` (package tokenizers), to be given away with a
+        model; None where they are the task's own. A ``separator`` may lie beyond its ids."""
+        return None
+
+    @property
     def ending(self) -> int | None:
         """The token at which a document is over; None where texts have no end that a model would say."""
         return self.separator if self.separator is not None and self.prompt("") else None

@@ -157,6 +157,10 @@ class Text(Task):
         """What stands before each document."""
         return self._tokens.start
 
+    @property
+    def tokenizer(self) -> str | None:
+        return self._tokens.file
+
     def encode(self, text: str) -> list[int]:
         """The tokens of one document, without its start."""
         try:

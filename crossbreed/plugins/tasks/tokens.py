@@ -26,12 +26,13 @@ class Tokens(Protocol):
     """What the task asks of a tokenizer.
 
     size:     of token ids, that before documents among them. start: the id that stands before each document.
-    identity: changes whenever it may say another thing.
+    identity: changes whenever it may say another thing. file: the text of its tokenizer.json, None without one.
     """
 
     size: int
     start: int
     identity: str
+    file: str | None
 
     def encode(self, documents: Sequence[str]) -> list[Ints]:
         """Token ids of each document, without the start."""
@@ -59,6 +60,7 @@ class Utf8:
     """Each byte a token."""
 
     size, start, identity = BYTES + 1, BYTES, "bytes"
+    file: str | None = None
 
     def encode(self, documents: Sequence[str]) -> list[Ints]:
         return [np.frombuffer(d.encode(), dtype=np.uint8).astype(np.int64) for d in documents]
@@ -86,6 +88,10 @@ class Subwords:
             raise ConfigError(f"tokenizer {str(path)!r} needs the package tokenizers: {INSTALL}.") from error
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"tokenizer {str(path)!r} does not exist (looked for {str(path.absolute())!r})."
+            ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"tokenizer {str(path)!r} cannot be read: {error}.") from error
         try:
@@ -101,6 +107,7 @@ class Subwords:
         self.size = max(ids.values()) + 1
         self.start = next((ids[name] for name in STARTS if name in ids), self.size)
         self.size = max(self.size, self.start + 1)
+        self.file: str | None = text
         self.identity = hashlib.sha256(text.encode()).hexdigest()
 
     def encode(self, documents: Sequence[str]) -> list[Ints]:
