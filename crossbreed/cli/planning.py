@@ -28,7 +28,7 @@ def show_plan(
         _print_tables(file, made)
     if all(row.reason is not None for row in made.rows):
         raise InfeasibleBudget(
-            "no starting point of the space meets the budget; see the reasons in the plan."
+            "nothing that would be proposed first meets the budget; see the reasons in the plan."
         )
 
 
@@ -64,8 +64,11 @@ def _data(file: StudyFile, made: Plan) -> dict[str, object]:
 
 def _print_tables(file: StudyFile, made: Plan) -> None:
     console = data_console()
+    first = (
+        "the entries of search.proposals" if file.search.sampler == "list" else "the space's starting points"
+    )
     listed = table(
-        f"Plan of {file.name}: the reference and the space's starting points",
+        f"Plan of {file.name}: the reference and {first}",
         [
             "family",
             ("parameters", "right"),

@@ -237,6 +237,10 @@ def test_a_search_over_a_list_of_sizes_makes_a_ladder(cli: Cli, tmp_path: Path) 
             "proposals": [{"genome": genome(width)} for width in (8, 12, 16, 24)],
         },
     )
+    planned = cli("search", study, "--plan", "--json").json("plan")["candidates"]
+    assert [each["origin"] for each in planned] == ["reference", *4 * ["listed"]]
+    assert [each["parameters"] for each in planned[1:]] == sorted(each["parameters"] for each in planned[1:])
+    assert "the entries of search.proposals" in cli("search", study, "--plan").out
     assert cli("search", study, "--executor", "inline", "--device", "cpu").code == 0
     (found,) = cli("ladder", "sizes", "--json").json("ladder")["ladders"]
     means = [step["mean"] for step in found["steps"]]

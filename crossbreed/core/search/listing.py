@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,7 @@ class Listing:
         if search.sampler == "grid":
             return Listing("grid", None, proposer.grid())
         if search.sampler == "list":
-            entries = search.proposals
-            if isinstance(entries, str):
-                raise ConfigError(
-                    f"search.proposals {entries!r} was not read; load the study file from its path."
-                )
-            return Listing("list", None, iter(_named(setting, proposer, entries)))
+            return Listing("list", None, iter(named(setting, proposer)))
         return None
 
     def next(self, known: set[str]) -> Proposal | None:
@@ -65,7 +60,11 @@ def key(proposal: Proposal) -> str:
     return json.dumps(proposal.draws, sort_keys=True)
 
 
-def _named(setting: StudySetting, proposer: Proposer, entries: Sequence[dict[str, Any]]) -> list[Proposal]:
+def named(setting: StudySetting, proposer: Proposer) -> list[Proposal]:
+    """The entries of ``search.proposals``. Raises ConfigError for one that cannot be proposed."""
+    entries = setting.file.search.proposals
+    if isinstance(entries, str):
+        raise ConfigError(f"search.proposals {entries!r} was not read; load the study file from its path.")
     return [_entry(setting, proposer, entry, f"search.proposals[{i}]") for i, entry in enumerate(entries)]
 
 

@@ -16,7 +16,8 @@ from crossbreed.core.lab.checkpoint import Header
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.ledger import Ledger
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.search.proposals import Proposer
+from crossbreed.core.search.listing import LISTED, named
+from crossbreed.core.search.proposals import Proposal, Proposer
 from crossbreed.core.search.study_setting import StudySetting
 
 TIMED_STEPS = 3
@@ -61,8 +62,10 @@ class Plan:
 
 
 def plan(setting: StudySetting, workers: int = 1) -> Plan:
-    """Match the reference and the space's starting points; nothing is trained or stored."""
-    rows = [*_reference(setting), *_starts(setting)]
+    """Match the reference and what is proposed first; nothing is trained or stored."""
+    reference = setting.reference
+    rows = [] if reference is None else [_given(setting, reference, "reference")]
+    rows += [_proposed(setting, proposal) for proposal in _first(setting)]
     search, train = setting.file.search, setting.file.train
     trained = [row for row in rows if row.reason is None and row.ledger is not None]
     share = len(trained) / len(rows) if rows else 0.0
@@ -84,37 +87,44 @@ def plan(setting: StudySetting, workers: int = 1) -> Plan:
     )
 
 
-def _reference(setting: StudySetting) -> list[PlanRow]:
-    reference = setting.reference
-    if reference is None:
-        return []
-    certificate = certify(reference, setting.budget, setting.cost_model)
-    ledger = setting.cost_model.estimate(reference, setting.budget.shape.as_shape())
-    family = setting.space.family(reference)
-    return [PlanRow(family, "reference", genome.digest(reference), certificate, ledger, certificate.reason)]
+def _first(setting: StudySetting) -> list[Proposal]:
+    """What is proposed before a sampler is asked: the entries of a list, else the space's starting points."""
+    proposer = Proposer(setting.space, setting.setting, list(setting.file.objectives.values()))
+    if setting.file.search.sampler == "list":
+        return named(setting, proposer)
+    return proposer.starting_points()
 
 
-def _starts(setting: StudySetting) -> list[PlanRow]:
-    directions = list(setting.file.objectives.values())
-    rows = []
-    for start in Proposer(setting.space, setting.setting, directions).starting_points():
-        architecture = start.architecture
-        family, certificate, ledger, reason = setting.space.family(architecture), None, None, None
-        try:
-            architecture = setting.registry.canonical(architecture)
-            found = match(architecture, setting.budget, setting.registry, setting.cost_model)
-        except CrossbreedError as error:
-            reason = str(error)
-        else:
-            architecture, certificate, ledger = found.architecture, found.certificate, found.ledger
-            reason = certificate.reason
-        rows.append(PlanRow(family, "start", genome.digest(architecture), certificate, ledger, reason))
-    return rows
+def _given(setting: StudySetting, architecture: Architecture, origin: str) -> PlanRow:
+    """A genome that is taken as it is."""
+    certificate = certify(architecture, setting.budget, setting.cost_model)
+    ledger = setting.cost_model.estimate(architecture, setting.budget.shape.as_shape())
+    family = setting.space.family(architecture)
+    return PlanRow(family, origin, genome.digest(architecture), certificate, ledger, certificate.reason)
+
+
+def _proposed(setting: StudySetting, proposal: Proposal) -> PlanRow:
+    architecture = proposal.architecture
+    if proposal.origin == LISTED:
+        return _given(setting, architecture, LISTED)
+    family, certificate, ledger, reason = setting.space.family(architecture), None, None, None
+    try:
+        architecture = setting.registry.canonical(architecture)
+        found = match(architecture, setting.budget, setting.registry, setting.cost_model)
+    except CrossbreedError as error:
+        reason = str(error)
+    else:
+        architecture, certificate, ledger = found.architecture, found.certificate, found.ledger
+        reason = certificate.reason
+    return PlanRow(family, proposal.origin, genome.digest(architecture), certificate, ledger, reason)
 
 
 def _seconds_per_run(setting: StudySetting) -> float:
     """Training time of the reference on this machine's CPU, from a few steps of a model that is thrown away."""
-    architecture = setting.reference or _first_start(setting)
+    architecture = setting.reference
+    if architecture is None:
+        # The first proposal stands for the others: they match one budget.
+        architecture = setting.registry.canonical(_first(setting)[0].architecture)
     train, task = setting.file.train, setting.task
     step = train.batch * task.length
     trainer = Trainer(
@@ -134,10 +144,3 @@ def _seconds_per_run(setting: StudySetting) -> float:
         return (time.perf_counter() - begun) / TIMED_STEPS * trainer.total_steps
     finally:
         torch.set_num_threads(threads)
-
-
-def _first_start(setting: StudySetting) -> Architecture:
-    """Without a reference genome, the first starting point stands for the others: they match one budget."""
-    directions = list(setting.file.objectives.values())
-    start = Proposer(setting.space, setting.setting, directions).starting_points()[0]
-    return setting.registry.canonical(start.architecture)
