@@ -8,10 +8,11 @@ import torch
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.checkpoint import Header
 from crossbreed.core.lab.recipe import Recipe
-from crossbreed.core.lab.records import Curve, Record
+from crossbreed.core.lab.records import Record
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.model.language_model import LanguageModel
 from tests.support.miniatures import trainable
+from tests.support.records import points
 
 STEPS, BATCH, LENGTH, VOCAB = 50, 16, 16, 24
 MINIATURES = trainable(VOCAB)
@@ -34,7 +35,7 @@ def test_fifty_steps_of_recall_lower_the_loss(registry: Registry, name: str) -> 
     records: list[Record] = []
     model = LanguageModel(registry.canonical(MINIATURES[name]), registry)
     Trainer(model, task, recipe, NO_OWNER, records.append).advance(recipe.tokens, lambda: False)
-    losses = [point.loss_nats for r in records if isinstance(r, Curve) for point in r.points]
+    losses = [point.loss_nats for point in points(records)]
     assert len(losses) == STEPS / 10
     # Knowing which ids are values takes ln 10 = 2.3 nats from ln 24 = 3.2; every family gets there and begins to recall.
     assert losses[-1] < 0.85 * losses[0]

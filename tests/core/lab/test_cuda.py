@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from crossbreed.core.lab.records import Curve, Finished, Profiled, RungDone, Started
+from crossbreed.core.lab.records import Finished, Profiled, RungDone, Started
+from tests.support.records import of, points
 
 pytestmark = pytest.mark.gpu
 
@@ -35,10 +36,6 @@ def architecture(mixer: str) -> dict[str, Any]:
     }
 
 
-def points(records) -> list:
-    return [p for r in records if isinstance(r, Curve) for p in r.points]
-
-
 @pytest.mark.parametrize("mixer", PARTS)
 def test_a_whole_trial_runs_under_autocast(job, records_of, recipe, mixer: str):
     settings = {**recipe, "tokens": 120 * 96, "dtype": "bfloat16", "lr": 0.01}
@@ -48,9 +45,9 @@ def test_a_whole_trial_runs_under_autocast(job, records_of, recipe, mixer: str):
     assert records[-1] == Finished("done"), records[-1].traceback
     found = points(records)
     assert found[-1].loss_nats < 0.95 * found[0].loss_nats
-    done = [r for r in records if isinstance(r, RungDone)][-1]
+    done = of(RungDone, records)[-1]
     assert done.metrics["training_peak_reserved_bytes"] >= done.metrics["training_peak_allocated_bytes"] > 0
-    profiled = [r for r in records if isinstance(r, Profiled)]
+    profiled = of(Profiled, records)
     assert [r.point for r in profiled][-1] == "own"
     for measured in (m for r in profiled for m in r.measurements):
         assert (measured.device, measured.dtype) == (torch.cuda.get_device_name(), "bfloat16")
@@ -65,13 +62,8 @@ def test_the_memory_peak_is_that_of_a_process_that_has_done_nothing_else(job, re
     def peaks(**changes: Any) -> dict[str, float]:
         records = records_of(job(architecture("attention"), device="cuda", recipe=settings, **changes))
         assert records[-1].state == "done", records[-1].traceback
-        return {
-            m.metric: m.median
-            for r in records
-            if isinstance(r, Profiled)
-            for m in r.measurements
-            if m.phase == "train"
-        }
+        measured = (m for r in of(Profiled, records) for m in r.measurements)
+        return {m.metric: m.median for m in measured if m.phase == "train"}
 
     alone = peaks(phases=("train",))
     assert set(alone) == {"training_peak_allocated_bytes", "training_peak_reserved_bytes"}
@@ -93,7 +85,7 @@ def test_a_candidate_that_does_not_fit_is_out_of_memory_before_it_trains(job, ge
     one = job(genome(fault="allocator", at=2), device="cuda", phases=("train",))
     records = records_of(one)
     assert records[-1].state == "out_of_memory"
-    assert not any(isinstance(r, Started) for r in records)
+    assert not of(Started, records)
 
 
 def test_weights_and_optimiser_stay_in_float32(job, records_of, recipe):
@@ -139,7 +131,7 @@ def test_a_stopped_run_goes_on(job, genome, records_of, stop_after, tmp_path):
     first = records_of(job(data, device="cuda", memory=False), stop_after(15))
     second = records_of(job(data, device="cuda", lease="lease-2"))
     assert first[-1].state == "preempted"
-    assert next(r for r in second if isinstance(r, Started)).resumed_step > 8
+    assert of(Started, second)[0].resumed_step > 8
     losses = [p.loss_nats for p in points(first) + points(second)]
     assert len(losses) == 6
     assert losses == pytest.approx([p.loss_nats for p in points(whole)], rel=1e-4)

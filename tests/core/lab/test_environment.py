@@ -7,6 +7,7 @@ import pytest
 from crossbreed.core.lab import environment
 from crossbreed.core.lab.records import Finished, Profiled, Started
 from crossbreed.figures.report import _flat
+from tests.support.records import of
 
 OWNERS = {"fla": ["fla-core", "flash-linear-attention"], "flash_attn": ["flash-attn"], "torch": ["torch"]}
 VERSIONS = {"fla-core": "0.6.0", "flash-linear-attention": "0.6.1", "flash-attn": "2.8.3"}
@@ -30,10 +31,10 @@ def test_pytorchs_own_kernels_are_of_its_version(monkeypatch: pytest.MonkeyPatch
 def test_a_backend_that_a_study_forces_leaves_models_without_it_to_the_reference(job, records_of):
     records = records_of(job(backend="fla", phases=("train", "evaluate", "profile")))
     assert records[-1] == Finished("done"), records[-1].traceback
-    started = next(r for r in records if isinstance(r, Started))
+    (started,) = of(Started, records)
     assert set(started.environment["backends"].values()) == {"reference"}
     # One policy for the whole study, so that its candidates are compared with each other.
-    assert {m.policy for r in records if isinstance(r, Profiled) for m in r.measurements} == {"forced:fla"}
+    assert {m.policy for r in of(Profiled, records) for m in r.measurements} == {"forced:fla"}
 
 
 def test_a_forced_backend_that_is_not_installed_is_named(job, records_of):

@@ -13,6 +13,7 @@ from crossbreed.core.lab.evaluate import evaluate
 from crossbreed.core.lab.operating_points import OWN, OperatingPoint
 from crossbreed.core.lab.records import Curve, Evaluated, Finished, Profiled
 from crossbreed.core.model.language_model import LanguageModel
+from tests.support.records import of
 
 pytestmark = pytest.mark.usefixtures("brief_timing")
 
@@ -38,10 +39,6 @@ def oryx(**router: Any) -> dict[str, Any]:
         "stages": [{"blocks": [{"sublayers": [mixer]}] * 2}],
         "mode_router": {"name": "segment_random", "params": {"segment": 4, **router}},
     }
-
-
-def of(kind: type, records: list[Any]) -> list[Any]:
-    return [record for record in records if isinstance(record, kind)]
 
 
 @pytest.fixture

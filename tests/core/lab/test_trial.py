@@ -1,19 +1,17 @@
+"""What a whole trial reports, in which order, and at which points."""
+
 from __future__ import annotations
 
 import hashlib
 import json
 import pickle
-import shutil
 import sys
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from fsspec.implementations.memory import MemoryFileSystem
 
-from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.budget.budget import Budget
 from crossbreed.core.budget.matcher import certify
 from crossbreed.core.genome import Architecture
@@ -30,20 +28,9 @@ from crossbreed.core.lab.records import (
 )
 from crossbreed.core.trust import Trust
 from tests.support.distributions import install
+from tests.support.records import of, points
 
 HALF = {"name": "segment_random", "params": {"segment": 3, "probability": 0.5}}
-
-
-def of(kind, records) -> list:
-    return [record for record in records if isinstance(record, kind)]
-
-
-def points(records) -> list:
-    return [point for curve in of(Curve, records) for point in curve.points]
-
-
-def files(job) -> list[str]:
-    return sorted(p.name for p in Path(job.artefacts).iterdir())
 
 
 def test_a_whole_trial_reports_everything_in_order(job, genome, records_of):
@@ -167,137 +154,10 @@ def test_a_job_is_plain_data(job):
     assert pickle.loads(pickle.dumps(job())) == job()
 
 
-@pytest.mark.parametrize("asks", [0, 1, 5, 9, 15])
-def test_a_stopped_run_goes_on_to_exactly_the_same_losses(
-    job, genome, records_of, stop_after, tmp_path, asks: int
-):
-    architecture = genome(dropout=0.1, gate=HALF)
-    whole = records_of(job(architecture, artefacts=str(tmp_path / "whole")))
-    one = job(architecture)
-    first = records_of(one, stop_after(asks))
-    assert first[-1].state == "preempted"
-    second = records_of(replace(one, lease="lease-2"))
-    assert second[-1] == Finished("done")
-    assert points(first) + points(second) == points(whole)
-    assert of(Evaluated, second) == of(Evaluated, whole)
-    assert {r.rung: r.metrics for r in of(RungDone, first) + of(RungDone, second)} == {
-        r.rung: r.metrics for r in of(RungDone, whole)
-    }
-    assert files(one) == ["rung-0.safetensors", "rung-1.safetensors"]
-
-
-def test_rungs_may_be_given_one_job_at_a_time(job, records_of, tmp_path):
-    whole = records_of(job(artefacts=str(tmp_path / "whole")))
-    first = records_of(job(rungs=(768,), phases=("train",)))
-    second = records_of(job(rungs=(768, 2304), lease="lease-2"))
-    assert points(first) + points(second) == points(whole)
-    assert of(Started, second)[0].resumed_step == 8
-    assert [r.rung for r in of(RungDone, first)] == [0]
-    # Rung 0 is reported again, equal to the last bit, in case its record was lost.
-    assert of(RungDone, second)[0] == of(RungDone, first)[0]
-
-
-def test_a_finished_run_trains_no_further(job, records_of):
-    first = records_of(job())
-    again = records_of(job(lease="lease-2", phases=("train", "evaluate", "profile")))
-    assert points(again) == []
-    assert of(RungDone, again) == of(RungDone, first)
-    assert of(Evaluated, again) == of(Evaluated, first)
-    assert again[-1] == Finished("done")
-
-
-def test_a_checkpoint_of_another_genome_fails_the_run_with_a_sentence(job, genome, records_of):
-    records_of(job())
-    other = records_of(job(genome(hidden=40)))
-    assert other[-1].state == "failed"
-    assert "belongs to architecture" in other[-1].cause
-    assert points(other) == []
-
-
-def test_a_missing_checkpoint_of_a_middle_rung_is_not_made_up(job, records_of):
-    one = job()
-    records_of(one)
-    (Path(one.artefacts) / "rung-0.safetensors").unlink()
-    last = records_of(one)[-1]
-    assert (last.state, "'rung-0.safetensors' of run s/1/0 is missing" in last.cause) == ("failed", True)
-
-
 def test_evaluation_needs_a_trained_model(job, records_of):
     last = records_of(job(phases=("evaluate",)))[-1]
     assert last.state == "failed"
     assert "run s/1/0 has no checkpoint; phase 'evaluate' needs a trained model" in last.cause
-
-
-@pytest.mark.parametrize(
-    ("fault", "state", "cause"),
-    [
-        ("nan", "diverged", "loss was nan at step 6 of 24"),
-        ("raise", "failed", "exception: ValueError: shapes 3 and 4 do not fit"),
-        ("memory", "out_of_memory", "MemoryError: host is full"),
-        ("allocator", "out_of_memory", "RuntimeError"),
-    ],
-)
-def test_a_plugins_fault_ends_as_a_state_with_its_cause(
-    job, genome, records_of, fault: str, state: str, cause: str
-):
-    records = records_of(job(genome(fault=fault, at=6)))
-    assert isinstance(records[-1], Finished)
-    assert records[-1].state == state
-    assert cause in records[-1].cause
-    assert ("stub_parts.py" in records[-1].traceback) == (state != "diverged")
-    assert [p.step for p in points(records)] == [5]
-
-
-def test_an_interrupt_is_reported_and_reaches_the_caller(job, genome, records_of):
-    records = []
-    from crossbreed.core.lab.trial import run
-
-    with pytest.raises(KeyboardInterrupt):
-        run(job(genome(fault="interrupt", at=9)), records.append, lambda: False)
-    assert records[-1].state == "preempted"
-    assert files(job()) == ["rung-0.safetensors"]
-
-
-def test_a_ledger_that_miscounts_weights_is_refused(job, genome, records_of):
-    last = records_of(job(genome(fault="miscount")))[-1]
-    assert last.state == "failed"
-    assert "the built model has parameters" in last.cause
-
-
-def test_a_ledger_that_miscounts_state_is_refused(job, genome, records_of):
-    last = records_of(job(genome(fault="misstate")))[-1]
-    assert last.state == "failed"
-    assert "the decode state of the built model takes" in last.cause
-
-
-def test_a_mixer_that_reserves_no_room_is_measured_after_a_pass(job, genome, records_of):
-    assert records_of(job(genome(fault="no_room")))[-1] == Finished("done")
-
-
-def test_a_task_with_another_vocabulary_is_refused(job, genome, records_of):
-    last = records_of(job({**genome(), "vocab": 21}))[-1]
-    assert (last.state, "architecture.vocab is 21, but task 'recall' has 20" in last.cause) == (
-        "failed",
-        True,
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"device": "tpu9"}, "unknown device 'tpu9'"),
-        ({"device": "cuda:77"}, "device 'cuda:77' is not there"),
-        ({"rungs": (768, 9999)}, "must rise and end within the recipe's 2304 tokens"),
-        ({"points": ("forced:2",), "phases": ("profile",)}, "unknown operating point 'forced:2'"),
-        ({"phases": ("tarin",)}, "unknown phase 'tarin'"),
-        ({"recipe": {"tokens": -1}}, "tokens"),
-        ({"task": {"name": "recal"}}, "unknown task 'recal'; did you mean 'recall'"),
-    ],
-)
-def test_bad_jobs_fail_with_a_sentence(job, records_of, change: dict, words: str):
-    last = records_of(job(**change))[-1]
-    assert last.state == "failed"
-    assert words in last.cause
 
 
 @pytest.fixture
@@ -353,47 +213,6 @@ def test_a_certificate_from_other_plugins_is_refused(budgeted, records_of):
     last = records_of(replace(one, certificate=certificate))[-1]
     assert last.state == "failed"
     assert "this worker's ledger says" in last.cause
-
-
-def test_what_emit_raises_is_not_taken_for_a_plugins_fault(job):
-    from crossbreed.core.lab.trial import run
-
-    def emit(record):
-        raise ConnectionError("the driver is gone")
-
-    with pytest.raises(ConnectionError):
-        run(job(), emit, lambda: False)
-
-
-def test_a_copied_folder_serves_another_worker(job, records_of, tmp_path, stop_after):
-    one = job()
-    records_of(one, stop_after(9))
-    shutil.copytree(one.artefacts, tmp_path / "elsewhere")
-    records = records_of(replace(one, artefacts=str(tmp_path / "elsewhere"), lease="lease-2"))
-    assert records[-1] == Finished("done")
-    assert of(Started, records)[0].resumed_step == 8
-
-
-def test_a_run_in_a_store_goes_on_there_and_one_that_cannot_read_it_says_so(
-    job, records_of, stop_after, monkeypatch
-):
-    place = f"memory://{uuid.uuid4().hex}"
-    one = job(artefacts=place)
-    assert records_of(one, stop_after(9))[-1].state == "preempted"
-    assert Artefacts.at(place).names() == ["rung-0.safetensors", "stopped.safetensors"]
-
-    def refuse(*arguments: object, **named: object) -> None:
-        raise RuntimeError("the token has expired")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MemoryFileSystem, "ls", refuse)
-        (last,) = records_of(one)
-    assert last.state == "failed"
-    assert last.cause.startswith(f"unreachable: artefacts '{place}' cannot be listed from host ")
-    assert last.cause.endswith("RuntimeError: the token has expired")
-    records = records_of(one)
-    assert (of(Started, records)[0].resumed_step, records[-1]) == (8, Finished("done"))
-    assert Artefacts.at(place).names() == ["rung-0.safetensors", "rung-1.safetensors"]
 
 
 def test_points_of_other_thresholds_are_judged_and_charged_at_their_own_rates(job, genome, records_of):
