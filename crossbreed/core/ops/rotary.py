@@ -53,9 +53,10 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_BTHK: Tensor, positions_BT: Tensor, theta: float, rotated: int) -> Tensor:
-        ctx.save_for_backward(positions_BT.expand(x_BTHK.shape[:2]).flatten())
+        position_N = positions_BT.expand(x_BTHK.shape[:2]).flatten()
+        ctx.save_for_backward(position_N)
         ctx.theta, ctx.rotated = theta, rotated
-        return _turned(x_BTHK, ctx.saved_tensors[0], theta, rotated, 1)
+        return _turned(x_BTHK, position_N, theta, rotated, 1)
 
     @staticmethod
     @once_differentiable
