@@ -1,9 +1,12 @@
-"""Going on with a prompt: prefill, then one token at a time, and what every router decided meanwhile."""
+"""Going on with a prompt: prefill, then one token at a time, and what every router decided meanwhile.
+
+On a CUDA device a token's kernels are recorded once and replayed (``decoding``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError, NotFinite
 from crossbreed.core.lab.analytics.decisions import choice_names
 from crossbreed.core.lab.analytics.observation import in_order, per_token
+from crossbreed.core.lab.decoding import Decoding
 from crossbreed.core.lab.likelihood import batches
 from crossbreed.core.lab.operating_points import OWN, OperatingPoint
 from crossbreed.core.lab.reading import Reading, reading
@@ -51,11 +55,10 @@ class Sampler:
 
     def __call__(self, logits_V: Tensor) -> int:
         """Raises NotFinite where the model gives no probabilities."""
-        logits_V = logits_V.double().cpu()
-        if not logits_V.isfinite().all():
-            raise NotFinite("the model's logits are not all finite, so that no next token follows from them")
+        (likeliest,) = _likeliest(logits_V[None])
         if self.sampling.temperature == 0:
-            return int(logits_V.argmax())
+            return likeliest
+        logits_V = logits_V.double().cpu()
         kept = len(logits_V) if self.sampling.top_k is None else min(self.sampling.top_k, len(logits_V))
         # Sorted stably, so that among equal logits the smaller token is the likelier everywhere.
         values_K, tokens_K = logits_V.sort(descending=True, stable=True)
@@ -132,22 +135,24 @@ def generate(
         )
     choose = (sampling or Sampling()).sampler()
     found: list[int] = []
-    logs: list[float] = []
-    pieces: list[Recorder] = []
+    logs: list[Tensor] = []
+    recorder = Recorder(detail=True)
     with reading(model, dtype):
-        text = Reading(model, [len(prompt) + new], point=point, rows=[row], seed=seed, dtype=dtype)
+        length = len(prompt) + new
+        decoding = Decoding(model, slots=length, room=new, seed=seed, dtype=dtype, detail=True)
+        text = Reading(model, [length], point=point, rows=[row], seed=seed, dtype=dtype, decoding=decoding)
         piece = list(prompt)
         for done in range(new):
-            pieces.append(Recorder(detail=True))
-            logits_V = text.last([piece], pieces[-1])[0]
+            logits_V = text.last([piece], recorder)[0]
             token = choose(logits_V)
-            logs.append(float(logits_V.double().log_softmax(0)[token]))
+            logs.append(logits_V.double().log_softmax(0)[token])
             found.append(token)
             piece = [token]
             progress(done + 1)
             if token == ending:
                 break
-    return Generated(tuple(prompt), tuple(found), tuple(logs), tuple(_decided(model, pieces)))
+    log_probabilities = torch.stack(logs).tolist()
+    return Generated(tuple(prompt), tuple(found), tuple(log_probabilities), tuple(_decided(model, recorder)))
 
 
 def complete(
@@ -173,58 +178,91 @@ def complete(
     sampling = sampling or Sampling()
     found: dict[int, list[int]] = {}
     with reading(model, dtype):
+        slots = max(map(len, prompts), default=0) + new
+        decoding = Decoding(model, slots=slots, room=new, seed=seed, dtype=dtype)
         for places in batches([len(prompt) for prompt in prompts], batch):
-            lengths = [len(prompts[place]) + new for place in places]
-            texts = Reading(model, lengths, point=point, rows=[0] * len(places), seed=seed, dtype=dtype)
-            samplers = {place: replace(sampling, seed=sampling.seed + place).sampler() for place in places}
-            pieces, left = [list(prompts[place]) for place in places], list(places)
-            while left:
-                logits_BV = texts.last(pieces)
-                for logits_V, place in zip(logits_BV, left, strict=True):
-                    found.setdefault(place, []).append(samplers[place](logits_V))
-                on = [
-                    b for b, place in enumerate(left) if len(found[place]) < new and not until(found[place])
-                ]
-                if len(on) < len(left):
-                    texts.keep(on)
-                    left = [left[b] for b in on]
-                pieces = [found[place][-1:] for place in left]
+            texts = Reading(
+                model,
+                [len(prompts[place]) + new for place in places],
+                point=point,
+                rows=[0] * len(places),
+                seed=seed,
+                dtype=dtype,
+                decoding=decoding,
+            )
+            samplers = [replace(sampling, seed=sampling.seed + place).sampler() for place in places]
+            said = _continued(
+                texts,
+                [prompts[place] for place in places],
+                samplers,
+                lambda tokens: len(tokens) == new or until(tokens),
+            )
+            found |= dict(zip(places, said, strict=True))
             progress(len(found))
     return [found[place] for place in range(len(prompts))]
 
 
-@dataclass
-class _Facts:
-    choices: list[int | None] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
+def _continued(
+    texts: Reading,
+    prompts: Sequence[Sequence[int]],
+    samplers: Sequence[Sampler],
+    enough: Callable[[list[int]], bool],
+) -> list[list[int]]:
+    """What follows each prompt of a batch, the tokens of all chosen together."""
+    found: list[list[int]] = [[] for _ in prompts]
+    # Places among the prompts of the texts that are read, and of those among them that are not over.
+    here = on = list(range(len(prompts)))
+    pieces = prompts
+    while on:
+        logits_BV = texts.last(pieces)[[here.index(place) for place in on]]
+        for place, token in zip(on, _choose(logits_BV, [samplers[place] for place in on]), strict=True):
+            found[place].append(token)
+        on = [place for place in on if not enough(found[place])]
+        # A step is for a number of texts: those that are over go along in it until they are half of them.
+        if on and len(on) < len(here) and (not texts.replaying or 2 * len(on) <= len(here)):
+            texts.keep([here.index(place) for place in on])
+            here = on
+        pieces = [found[place][-1:] for place in here]
+    return found
 
 
-def _decided(model: LanguageModel, pieces: Sequence[Recorder]) -> list[Decided]:
-    facts: dict[str, _Facts] = {}
-    for recorder in pieces:
-        found = per_token(recorder)
-        for (site, fact), value_BT in found.items():
-            if fact == "choice_BT":
-                asked_T = found[site, "asked_BT"][0].tolist()
-                choices = [
-                    c if asked else None for c, asked in zip(value_BT[0].tolist(), asked_T, strict=True)
-                ]
-                facts.setdefault(site, _Facts()).choices += choices
-            elif fact == "entropy_BT" and value_BT.shape == found[site, "choice_BT"].shape:
-                facts.setdefault(site, _Facts()).entropies += value_BT[0].tolist()
-    sites = model.sites()
+def _choose(logits_BV: Tensor, samplers: Sequence[Sampler]) -> list[int]:
+    """The next token of each text; samplers differ in their seeds."""
+    if samplers[0].sampling.temperature == 0:
+        return _likeliest(logits_BV)
+    return [sampler(logits_V) for sampler, logits_V in zip(samplers, logits_BV, strict=True)]
+
+
+def _likeliest(logits_BV: Tensor) -> list[int]:
+    """The first of the likeliest tokens of each text, looked at once. Raises NotFinite where there are no probabilities."""
+    token_B, finite_B = logits_BV.argmax(-1), logits_BV.isfinite().all(-1)
+    tokens, finite = torch.stack((token_B, finite_B.to(token_B.dtype))).tolist()
+    if not all(finite):
+        raise NotFinite("the model's logits are not all finite, so that no next token follows from them")
+    return tokens  # type: ignore[no-any-return]
+
+
+def _decided(model: LanguageModel, recorder: Recorder) -> list[Decided]:
+    facts, sites = per_token(recorder), model.sites()
     decided = []
-    for name in sorted(facts, key=in_order):
-        where, seen = sites[without_depth(name)], facts[name]
-        whole = len(seen.entropies) == len(seen.choices)
+    for name in sorted({site for site, fact in facts if fact == "choice_BT"}, key=in_order):
+        where = sites[without_depth(name)]
+        choice_BT, asked_BT = facts[name, "choice_BT"], facts[name, "asked_BT"]
+        # A router that asks twice for a token exposes no one entropy.
+        entropy_BT = facts.get((name, "entropy_BT"))
+        if entropy_BT is not None and entropy_BT.shape != choice_BT.shape:
+            entropy_BT = None
         decided.append(
             Decided(
                 name,
                 where.kind,
                 where.router,
                 tuple(choice_names(where)),
-                tuple(seen.choices),
-                tuple(seen.entropies) if whole else None,
+                tuple(
+                    c if asked else None
+                    for c, asked in zip(choice_BT[0].tolist(), asked_BT[0].tolist(), strict=True)
+                ),
+                None if entropy_BT is None else tuple(entropy_BT[0].tolist()),
             )
         )
     return decided

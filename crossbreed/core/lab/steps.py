@@ -8,12 +8,13 @@ forced choices, positions and the model's state. What follows from the weights a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from crossbreed.core.contracts.context import Context
+from crossbreed.core.contracts.context import Context, Recorder
 from crossbreed.core.contracts.mixer import State
 from crossbreed.core.errors import ConfigError, CrossbreedError
 from crossbreed.core.lab.constants import Constants
@@ -36,7 +37,8 @@ class StaticStep:
     """Reads one token of every row in memory that stays.
 
     ``state`` is taken over: its tensors are overwritten, and have room for ``room`` more tokens. forced: sites whose choices are
-    given with each token. rows_B, seed: what random routers draw by.
+    given with each token. rows_B, seed: what random routers draw by. detail: what a detailed recorder keeps is to be had after
+    each token.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class StaticStep:
         seed: int = 0,
         dtype: str = "float32",
         constants: Constants | None = None,
+        detail: bool = False,
     ) -> None:
         if model.needs_labels:
             raise NotRecorded("a router looks at the labels, which change from token to token")
@@ -62,6 +65,7 @@ class StaticStep:
         self.constants = constants or Constants(model)
         self.room = self._left = room
         self._state = state
+        self._recorder = Recorder(open=detail, detail=detail)
 
     @property
     def state(self) -> ModelState:
@@ -89,6 +93,20 @@ class StaticStep:
         self.inputs_NB.copy_(inputs_NB, non_blocking=True)
         return self._advance()
 
+    @torch.inference_mode()
+    def records(self) -> list[tuple[str, dict[str, Any]]]:
+        """What the model recorded about the last token, copied."""
+        found = self._recorder.records
+        kept = [
+            (t, torch.empty_like(t)) for _, facts in found for t in facts.values() if isinstance(t, Tensor)
+        ]
+        _copy([(new, old) for old, new in kept])
+        copies = iter(new for _, new in kept)
+        return [
+            (site, {name: next(copies) if isinstance(x, Tensor) else x for name, x in facts.items()})
+            for site, facts in found
+        ]
+
     def _advance(self) -> Tensor:
         logits_BV, after = self._compute()
         _copy(self._changed(after))
@@ -96,6 +114,7 @@ class StaticStep:
 
     def _compute(self) -> tuple[Tensor, ModelState]:
         """(logits_BV, the state after the token): nothing is changed but the slot of a cache that the token belongs to."""
+        self._recorder = replace(self._recorder, losses=[], records=[])
         with precision(self.dtype, self.device, cached=False), self.constants:
             tokens_B1 = self.inputs_NB[0][:, None]
             h_B1D, after = self.model(tokens_B1, self._context(tokens_B1), self._state)
@@ -105,7 +124,13 @@ class StaticStep:
     def _context(self, tokens_B1: Tensor) -> Context:
         forced = {site: self.inputs_NB[1 + i][:, None] for i, site in enumerate(self.sites)}
         context = self.model.context(
-            tokens_B1, phase="decode", seed=self.seed, rows_B=self.rows_B, forced=forced, state=self._state
+            tokens_B1,
+            phase="decode",
+            seed=self.seed,
+            rows_B=self.rows_B,
+            forced=forced,
+            state=self._state,
+            recorder=self._recorder,
         )
         return context.at(recorded=True)
 

@@ -66,7 +66,8 @@ class DepthReader(Reader, nn.Module):
         if context.detailed:
             counted_BT = context.counted_BT()
             counted_N = (counted_BT if some is None else some.gather(counted_BT)).flatten()
-            context.record(depth_weight_HS=weight_NHS[counted_N].sum(0), depth_tokens=counted_N.sum())
+            counted_NHS = weight_NHS * counted_N[:, None, None]
+            context.record(depth_weight_HS=counted_NHS.sum(0), depth_tokens=counted_N.sum())
         return o_NHV.view(*q_BTHK.shape[:3], -1)
 
     def _turned(self, x_BTHK: Tensor, context: Context) -> Tensor:
