@@ -58,6 +58,7 @@ class Context:
     recorded:      this decoded token's kernels are replayed for later tokens: nothing about masks, positions or lengths may be
                    looked at from the host, shapes follow from the room there is, and what is not read is left out on the
                    device or masked. Numbers that a part keeps on the host may change by the same amount every token.
+    gather:        what ``whole`` does where several devices share the step's batch, or None.
     output_entropy: h_BTD -> H_BT, see ``entropy``.
     output_measure: (h_BTD, measure) -> BT, see ``measure_output``.
     recorder:      statistics and losses of this forward pass.
@@ -82,6 +83,7 @@ class Context:
     embedded_BTD: Tensor | None = None
     execution: ExecutionChoice = "auto"
     recorded: bool = False
+    gather: Callable[[Tensor], Tensor] | None = None
     output_entropy: Callable[[Tensor], Tensor] | None = None
     output_measure: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
     recorder: Recorder | None = None
@@ -122,6 +124,15 @@ class Context:
             if mask is not None:
                 counted = counted & mask
         return counted
+
+    def whole(self, x_B: Tensor) -> Tensor:
+        """``x`` for all rows of the step's batch: what every device that shares it has, along the first dimension, in order of rows.
+
+        It is ``x`` itself unless several devices share a batch. A part whose training looks at more than one row at a time takes
+        its statistics and sums of this, so that a run is the same on any number of devices. All devices have to ask, so whether
+        to ask must not depend on the data; and they must make the same of it, for its gradient is taken to be equal on all.
+        """
+        return x_B if self.gather is None else self.gather(x_B)
 
     def entropy(self, h_BTD: Tensor) -> Tensor:
         """H_BT in [0, 1]: entropy of the model's own next-token distribution read from ``h``, divided by ln(vocab).

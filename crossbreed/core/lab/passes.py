@@ -21,6 +21,7 @@ from crossbreed.core.contracts.context import Context, counter_word
 from crossbreed.core.contracts.task import Batch
 from crossbreed.core.lab.environment import precision
 from crossbreed.core.lab.recipe import Recipe
+from crossbreed.core.lab.shard import Shard
 from crossbreed.core.lab.waiting import waiting_forbidden
 from crossbreed.core.model.language_model import LanguageModel, Statistics
 
@@ -31,6 +32,7 @@ COMPARED = 2
 TOLERANCE, SMALL = 0.02, 0.001
 """Allowed norm of the difference between a replayed and a plain gradient, as a share of its norm and beside that of the norm over
 all parameters: sums in another order, in bfloat16."""
+ELSEWHERE = "another device that shares its batches cannot replay them"
 SITES = 1024
 """Sites whose random counters a recorded pass has room for."""
 
@@ -48,10 +50,10 @@ class Passed:
 
 
 class TrainingPass:
-    """Loss and gradients of a batch, launched kernel by kernel."""
+    """Loss and gradients of a batch, launched kernel by kernel; with a ``shard``, of the batch whose rows are a part of it."""
 
-    def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
-        self.model, self.recipe, self.seed = model, recipe, seed
+    def __init__(self, model: LanguageModel, recipe: Recipe, seed: int, shard: Shard) -> None:
+        self.model, self.recipe, self.seed, self.shard = model, recipe, seed, shard
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
 
@@ -59,9 +61,10 @@ class TrainingPass:
         return self.run(batch, self.context(batch, self.rows_B(step), step))
 
     def rows_B(self, step: int) -> Tensor:
-        """Numbers of the step's rows over the whole run."""
-        batch = self.recipe.batch
-        return torch.arange(step * batch, (step + 1) * batch, device=self.device)
+        """Numbers of the step's rows over the whole run; of a part's, those they have in the whole batch."""
+        rows = self.recipe.batch // self.shard.size
+        first = step * self.recipe.batch + self.shard.rank * rows
+        return torch.arange(first, first + rows, device=self.device)
 
     def context(self, batch: Batch, rows_B: Tensor, step: int) -> Context:
         return self.model.context(
@@ -72,16 +75,18 @@ class TrainingPass:
             rows_B=rows_B,
             document_BT=batch.document_BT,
             labels_BT=batch.labels_BT,
-        )
+        ).at(gather=None if self.shard.size == 1 else self.shard.whole)
 
     def run(self, batch: Batch, context: Context) -> Passed:
         with precision(self.recipe.dtype, self.device):
             loss = self.model.loss(batch, context)
         loss.objective.backward()
+        self.shard.add_up_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.clip, foreach=True)
-        nats = loss.loss_nats / loss.scored.clamp(min=1)
+        objective, loss_nats, scored = self.shard.sums(loss.objective.detach(), loss.loss_nats, loss.scored)
+        nats = loss_nats / scored.clamp(min=1)
         auxiliary = {name: value.detach() for name, value in loss.auxiliary.items()}
-        return Passed(torch.stack((loss.objective.detach(), nats, norm)), auxiliary)
+        return Passed(torch.stack((objective, nats, norm)), auxiliary)
 
 
 class CapturedPass:
@@ -89,7 +94,7 @@ class CapturedPass:
 
     The first steps are plain. Then a pass is recorded, unless the model waits for the device in it or looks at the number of
     the step; a warning says so, and training goes on plainly. Batches of another shape than the recorded one are computed
-    plainly, too.
+    plainly, too. Devices that share a batch do the same at every step: one that must go on plainly takes the others along.
     """
 
     def __init__(self, plain: TrainingPass) -> None:
@@ -117,8 +122,9 @@ class CapturedPass:
 
     def _record(self, batch: Batch, step: int) -> Passed:
         """Record this step's pass after a plain run of the very same thing has shown that it may be."""
-        if why := _too_large():
-            return self._refuse(why, batch, step)
+        why = _too_large()
+        if not self.plain.shard.agreed(not why):
+            return self._refuse(why or ELSEWHERE, batch, step)
         recorded = _Recorded(self.plain, batch)
         try:
             recorded.set(batch, step)
@@ -129,7 +135,9 @@ class CapturedPass:
         except torch.OutOfMemoryError:
             raise
         except (_StepRead, RuntimeError) as error:
-            return self._refuse(str(error).splitlines()[0], batch, step)
+            why = str(error).splitlines()[0]
+        if not self.plain.shard.agreed(not why):
+            return self._refuse(why or ELSEWHERE, batch, step)
         self._recorded = recorded
         self._forget()
         return self._compare(batch, step)
@@ -142,7 +150,7 @@ class CapturedPass:
             wanted = self.plain(batch, step)
         statistics, gradients = self.plain.model.take_statistics(), [p.grad for p in parameters]
         got = self._recorded.replay(batch, step)
-        if _agree(gradients, [p.grad for p in parameters], wanted, got):
+        if self.plain.shard.agreed(_agree(gradients, [p.grad for p in parameters], wanted, got)):
             return got
         self._recorded = None
         for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -24,6 +24,7 @@ from crossbreed.core.lab.feed import feed
 from crossbreed.core.lab.passes import CapturedPass, TrainingPass
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Curve, CurvePoint, Record
+from crossbreed.core.lab.shard import Shard
 from crossbreed.core.model.language_model import LanguageModel
 
 FLUSH_S = 1.0
@@ -61,8 +62,8 @@ class Trainer:
             betas=recipe.betas,
             fused=True,
         )
-        plain = TrainingPass(model, recipe, owner.seed)
-        self._pass = CapturedPass(plain) if captured and self.device.type == "cuda" else plain
+        self.captured = captured and self.device.type == "cuda"
+        self.share(Shard())
         self.step = 0
         self.total_steps = recipe.steps(recipe.tokens, task.length)
         self._pending: list[list[float]] = []
@@ -74,6 +75,14 @@ class Trainer:
     def tokens(self) -> int:
         """Training tokens seen so far."""
         return self.step * self.recipe.batch * self.task.length
+
+    def share(self, shard: Shard) -> None:
+        """Train on a part of each batch from now on, beside other devices; on the whole with ``Shard()``.
+
+        What was recorded for another part is forgotten.
+        """
+        plain = TrainingPass(self.model, self.recipe, self.owner.seed, shard)
+        self.shard, self._pass = shard, CapturedPass(plain) if self.captured else plain
 
     def advance(self, tokens: int, stop: Callable[[], bool]) -> bool:
         """Train until at least ``tokens`` tokens are seen; False when ``stop`` ended it earlier.
@@ -129,11 +138,11 @@ class Trainer:
         self._flushed_at = time.monotonic()
 
     def _batch(self, step: int) -> Batch:
-        return self.task.train_batch(self.owner.seed, step, self.recipe.batch)
+        return self.shard.rows(self.task.train_batch(self.owner.seed, step, self.recipe.batch))
 
     def _one_step(self, batches: Iterator[Batch]) -> dict[str, Tensor]:
         step = self.step
-        _seed_generators(self.owner.seed, step, self.device)
+        _seed_generators(self.owner.seed, step, self.device, self.shard.rank)
         batch = on_device(next(batches), self.device)
         lr = self.recipe.lr_at(step, self.total_steps)
         for group in self.optimiser.param_groups:
@@ -141,6 +150,7 @@ class Trainer:
         found = self._pass(batch, step)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
+        self.shard.add_up_statistics(self.model)
         self.model.after_step()
         self.step += 1
         self._unread.append(found.numbers_3)
@@ -193,9 +203,11 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
     return Batch(move(batch.tokens_BT), move(batch.labels_BT), move(batch.document_BT))  # type: ignore[arg-type]
 
 
-def _seed_generators(seed: int, step: int, device: torch.device) -> None:
-    """Make what a plugin draws from torch's own generators (dropout) a function of (seed, step)."""
-    word = int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest(), "big")
+def _seed_generators(seed: int, step: int, device: torch.device, rank: int) -> None:
+    """Make what a plugin draws from torch's own generators (dropout) a function of (seed, step), and of the device among several
+    that share a batch: their rows do not drop out alike."""
+    of_rank = f"/{rank}" if rank else ""
+    word = int.from_bytes(hashlib.blake2b(f"{seed}/{step}{of_rank}".encode(), digest_size=7).digest(), "big")
     # torch.manual_seed would visit every device type, at a cost that shows beside a small step.
     torch.default_generator.manual_seed(word)
     if device.type == "cuda":

@@ -32,7 +32,8 @@ EMBEDDING_STD = 0.02
 class Loss:
     """The result of one training or evaluation pass.
 
-    objective: scalar to differentiate: mean loss in nats over scored positions plus auxiliary losses.
+    objective: scalar to differentiate: mean loss in nats over scored positions plus auxiliary losses; where devices share a
+               batch, this one's part of it.
     loss_nats: summed loss over scored positions; ``scored`` and ``correct`` count positions.
     records:   (site, statistics) of every routed site and mixer that recorded something.
     """
@@ -120,9 +121,11 @@ class LanguageModel(nn.Module):
                 h_BTD.reshape(-1, D), self.output_weight_VD, batch.labels_BT.reshape(-1), ignore_index=IGNORE
             )
         auxiliary = dict(recorder.losses)
-        objective = loss_nats / scored.clamp(min=1)
+        # Of a batch that devices share, objectives of all of them add up to that of the whole.
+        scored_N = context.whole(scored[None])
+        objective = loss_nats / scored_N.sum().clamp(min=1)
         for value in auxiliary.values():
-            objective = objective + value
+            objective = objective + value / len(scored_N)
         if context.training and recorder.open:
             for site, statistics in recorder.records:
                 self._statistics.setdefault(site, []).append(statistics)

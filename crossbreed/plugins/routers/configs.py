@@ -118,15 +118,16 @@ class EntropyGateConfig(ThresholdConfig):
     first_choice: at mode, the choice of a document's first segment, when no output has been seen. 1, the expensive
                   reader: guessing wrong costs some time there, while guessing 0 would cost accuracy.
     train_rate:   at mode, the share of segments that read with choice 1 in training; None: the nominal evaluation share.
-    ranks:        ``local``: each rank of a data-parallel run commits its own statistics, as the released code does.
-                  ``mean``: every rank commits the mean over the ranks (amor.md section 10, point 5).
+    ranks:        where several devices share a batch, ``whole``: the statistics of a call are those of the rows of all devices,
+                  as on one. ``mean``: each device thresholds by its own rows, as in the released code, and all commit the mean
+                  over those that counted something (amor.md section 10, point 5).
     """
 
     momentum: Share = 0.95
     warm_start: bool = True
     first_choice: int = Field(default=1, ge=0, le=1)
     train_rate: Share | None = None
-    ranks: Literal["local", "mean"] = later("local")
+    ranks: Literal["whole", "mean"] = later("whole")
 
     def training_shares(self) -> tuple[float, float]:
         """Odds of the choices at mode in training."""

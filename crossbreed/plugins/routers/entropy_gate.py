@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from crossbreed.core.contracts.capabilities import SiteKind
@@ -55,11 +54,17 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
         h_BT = self.signal(h_BTD, context)
         if not context.training:
             return Decision(self.above(h_BT)), state
-        statistics = summary(h_BT, context.counted_BT())
+        statistics = self.seen(h_BT, context.counted_BT(), context)
         return Decision(self.above(h_BT, *self.updated(statistics)), statistics=statistics), state
 
     def signal(self, h_BTD: Tensor, context: Context) -> Tensor:
         return context.entropy(h_BTD).detach()
+
+    def seen(self, h: Tensor, counted: Tensor, context: Context) -> dict[str, Tensor]:
+        """The summary of this call, over all rows of the step or over those of this device."""
+        if self.config.ranks == "whole":
+            h, counted = context.whole(h), context.whole(counted)
+        return summary(h, counted)
 
     def student(self) -> tuple[str, dict[str, Any]] | None:
         """The distilled router with this gate's threshold; none at mode, where H is read from another place."""
@@ -87,13 +92,10 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
             / seen.sum().clamp_min(1)
             for name in ("median", "std")
         }
-        count = seen.sum()
-        if self.config.ranks == "mean":
-            mean, count = over_ranks(mean, count)
-        mu, sigma = self.updated({**mean, "count": count})
+        mu, sigma = self.updated({**mean, "count": seen.sum()})
         self.mu.copy_(mu)
         self.sigma.copy_(sigma)
-        self.steps.add_(count > 0)
+        self.steps.add_(seen.any())
         if self._commits % LOOK_EVERY == 0 and not self._warned:
             self._warn_when_shut()
         self._commits += 1
@@ -157,7 +159,7 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
         mean_BR = sum_BR / count_BR.clamp_min(1)
         if context.training:
             judged_BR = _per_run(run_BT, context.counted_BT().to(torch.int64)) > 0
-            context.record(**summary(mean_BR, finished_BR & judged_BR))
+            context.record(**self.seen(mean_BR, finished_BR & judged_BR, context))
         if state is None:
             return None
         runs_R = torch.arange(finished_BR.shape[1], device=run_BT.device)
@@ -198,16 +200,6 @@ def summary(h: Tensor, counted: Tensor) -> dict[str, Tensor]:
     mean = h.where(counted, 0.0).sum() / count.clamp_min(1)
     square = (h - mean).square().where(counted, 0.0).sum()
     return {"median": median, "std": (square / (count - 1).clamp_min(1)).sqrt(), "count": count}
-
-
-def over_ranks(mean: dict[str, Tensor], count: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """The mean over the ranks that counted something, and how many did; without a process group this rank is all there is."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return mean, count
-    seen = (count > 0).to(torch.float64)
-    total = torch.stack([*(seen * value.to(torch.float64) for value in mean.values()), seen])
-    dist.all_reduce(total)
-    return {name: total[i] / total[-1].clamp_min(1) for i, name in enumerate(mean)}, total[-1]
 
 
 def _per_run(run_BT: Tensor, x_BT: Tensor) -> Tensor:

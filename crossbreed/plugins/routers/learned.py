@@ -73,8 +73,9 @@ class Learned(BuiltinRouter[LearnedConfig]):
             counted_BT = counted_BT & (start_BT >= 0)
             index_BTN = start_BT.clamp_min(0)[..., None].expand_as(weight_BTN)
             weight_BTN = weight_BTN.gather(1, index_BTN)
-        counted = counted_BT.sum()
-        share_N = (weight_BTN * counted_BT[..., None]).sum((0, 1)) / counted.clamp_min(1)
+        counted = context.whole(counted_BT.sum()[None]).sum()
+        chosen_1N = (weight_BTN * counted_BT[..., None]).sum((0, 1))[None]
+        share_N = context.whole(chosen_1N).sum(0) / counted.clamp_min(1)
         distance = (share_N - self.target_N.to(share_N.dtype))[1:].square().sum()
         return self.config.loss_weight * distance * (counted > 0)
 

@@ -15,11 +15,7 @@ C = TypeVar("C", bound=ThresholdConfig)
 
 
 class ThresholdRouter(BuiltinRouter[C]):
-    """choice = 1[H > tau], strict, with tau = mu + kappa * sigma + shift or mu + offset + shift; mu and sigma travel in checkpoints.
-
-    One model runs on one device, so the statistics behind mu and sigma are those of all of its tokens; nothing is
-    reduced over ranks, as in the published code.
-    """
+    """choice = 1[H > tau], strict, with tau = mu + kappa * sigma + shift or mu + offset + shift; mu and sigma travel in checkpoints."""
 
     mu: Tensor
     sigma: Tensor

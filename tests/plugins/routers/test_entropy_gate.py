@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from copy import deepcopy
-from multiprocessing import get_context
-from multiprocessing.queues import SimpleQueue
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from crossbreed.core.contracts.context import Recorder
 from crossbreed.core.errors import ConfigError
@@ -27,38 +24,15 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def commit_as_a_rank(rank: int, store: str, answers: SimpleQueue) -> None:
-    """One of three ranks of a data-parallel run; the last one counted nothing."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=3)
-    mask_BT = torch.full((2, 5), rank < 2)
-    c = context(2, 5, phase="train", loss_mask_BT=mask_BT)
-    for ranks in ("local", "mean"):
-        r = router(**PUBLISHED, ranks=ranks).double()
-        r.after_step([r(entropies(noise(2, 5, seed=rank)), c, None)[0].statistics])
-        answers.put((ranks, rank, r.mu.item(), r.sigma.item()))
-    dist.destroy_process_group()
-
-
-def test_ranks_commit_their_own_statistics_or_the_mean_of_those_that_counted(tmp_path):
-    spawn = get_context("spawn")
-    answers = spawn.SimpleQueue()
-    arguments = (str(tmp_path / "store"), answers)
-    processes = [spawn.Process(target=commit_as_a_rank, args=(rank, *arguments)) for rank in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    found = {(ranks, rank): values for ranks, rank, *values in (answers.get() for _ in range(6))}
-    seen = [[noise(2, 5, seed=s).flatten().median().item(), noise(2, 5, seed=s).std().item()] for s in (0, 1)]
-    start = (0.3, 0.1)
-    mean = [0.99 * a + 0.01 * (x + y) / 2 for a, x, y in zip(start, *seen, strict=True)]
-    assert all(found["mean", rank] == pytest.approx(mean, abs=1e-7) for rank in range(3))
-    for rank, own in enumerate(seen):
-        wanted = [0.99 * a + 0.01 * x for a, x in zip(start, own, strict=True)]
-        assert found["local", rank] == pytest.approx(wanted, abs=1e-7)
-    assert found["local", 2] == pytest.approx(start)
+def test_of_a_shared_batch_it_thresholds_by_the_rows_of_all_devices_or_by_its_own():
+    own_BT, other_BT = noise(2, 5), 0.5 + noise(2, 5, seed=1)
+    c = context(2, 5, phase="train").at(gather=lambda x_BT: torch.cat((x_BT, other_BT.to(x_BT.dtype))))
+    for ranks, seen in (("whole", torch.cat((own_BT, other_BT))), ("mean", own_BT)):
+        r = router(momentum=0.0, kappa=0.0, ranks=ranks).double()
+        decision, _ = r(entropies(own_BT), c, None)
+        median = seen.flatten().median()
+        assert torch.equal(decision.choice_BT, (own_BT > median).long())
+        assert decision.statistics["median"] == median
 
 
 def test_training_thresholds_with_the_averaged_statistics_as_published():

@@ -46,7 +46,7 @@ class MarginGate(Router, torch.nn.Module):
             return Decision((margin_BT < self.config.tau).long()), state
         if not context.training:
             return Decision(self._torn(margin_BT, self.mu, self.sigma)), state
-        statistics = summary(margin_BT, context.counted_BT())
+        statistics = summary(context.whole(margin_BT), context.whole(context.counted_BT()))
         choice_BT = self._torn(margin_BT, *self._updated(statistics))
         return Decision(choice_BT, statistics=statistics), state
 
