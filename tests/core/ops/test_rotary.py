@@ -111,10 +111,12 @@ def test_rose_turns_its_halves_by_depth_and_by_depths_left():
     ("H", "K", "fraction"), [(1, 2, 1.0), (3, 24, 1.0), (4, 16, 0.5), (5, 96, 0.25), (2, 16, 0.0)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_kernel_turns_as_float64_does_there_and_back(H, K, fraction, dtype):
+@pytest.mark.parametrize("places", [(2, 65), (1, 65), (1, 1)])
+def test_the_kernel_turns_as_float64_does_there_and_back(H, K, fraction, dtype, places):
+    """Positions of every token, of one row for all, or one for all tokens, such as a depth."""
     random = torch.Generator().manual_seed(0)
     x, grad = (torch.randn(2, 65, H, K, generator=random).to("cuda", dtype) for _ in range(2))
-    positions = torch.randint(0, 500, (2, 65), generator=random).cuda()
+    positions = torch.randint(0, 500, places, generator=random).cuda()
     own, wide = x.clone().requires_grad_(), x.double().requires_grad_()
     y, wanted = rotary(own, positions, fraction=fraction), rotary(wide, positions, fraction=fraction)
     y.backward(grad)

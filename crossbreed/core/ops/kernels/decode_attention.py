@@ -17,8 +17,8 @@ from torch import Tensor
 
 SLOTS = 64
 """Slots of a tile."""
-WAVES = 4
-"""Programs for each multiprocessor."""
+WAVES = 8
+"""Programs for each multiprocessor: small ones, so that many loads of keys are under way."""
 MOST_PARTS = 128
 
 
@@ -71,7 +71,7 @@ def decode_attention(
         SLOTS=SLOTS,
         WINDOW=window is not None,
         GATED=gated,
-        num_warps=4,
+        num_warps=2 if R == 1 else 4,
         # Wide numbers fill the shared memory by themselves.
         num_stages=3 if k_BSGK.element_size() == 2 else 1,
     )

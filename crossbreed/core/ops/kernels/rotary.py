@@ -24,6 +24,8 @@ def rotate(x_NHK: Tensor, position_N: Tensor, theta: float, rotated: int, sign: 
         position_N,
         _speeds(rotated, theta, x_NHK.device),
         y_NHK,
+        # One position may stand for all rows, and lie once.
+        position_N.stride(0),
         H,
         K,
         rotated // 2,
@@ -44,12 +46,12 @@ def _speeds(rotated: int, theta: float, device: torch.device) -> Tensor:
 
 
 @triton.jit
-def _rotate(x, position, speeds, y, H, K, half, SIGN: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr):  # fmt: skip
+def _rotate(x, position, speeds, y, position_n, H, K, half, SIGN: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     h = tl.arange(0, HEADS)[:, None]
     at = row * H * K + h * K
     i = tl.arange(0, HALF)
-    angle = tl.load(position + row).to(tl.float32) * tl.load(speeds + i, mask=i < half, other=0.0)
+    angle = tl.load(position + row * position_n).to(tl.float32) * tl.load(speeds + i, mask=i < half, other=0.0)
     cos, sin = tl.cos(angle)[None, :], SIGN * tl.sin(angle)[None, :]
     pairs = (h < H) & (i < half)[None, :]
     first = tl.load(x + at + i[None, :], mask=pairs, other=0.0).to(tl.float32)
