@@ -49,7 +49,7 @@ class Size:
 
 SIZES: dict[Scale, Size] = {
     "cpu": Size(64, 2, 8, 3, 5, 5, 200_000, 32, (4e-3, 8e-3)),
-    "gpu": Size(64, 4, 16, 8, 32, 12, 23_000_000, 256, (2e-3, 4e-3)),
+    "gpu": Size(64, 4, 16, 8, 24, 10, 8_000_000, 128, (2e-3, 4e-3)),
 }
 FAMILIES = {"tg": "gated_deltanet", "tm": "mamba2"}
 
