@@ -1,6 +1,7 @@
 """Every backend of every sequence mixer on a CUDA device: how far it is from float64, and how long it takes.
 
-    python -m benchmarks.bench_backends [MIXER ...] [--tokens 4096] [--batch 8] [--d-model 1024] [--repeats 7] [--out record.json]
+    python -m benchmarks.bench_backends [MIXER ...] [--tokens 4096] [--batch 8] [--d-model 1024] [--repeats 7]
+                                        [--seconds 600] [--device cuda] [--out record.json]
 
 Errors: outputs and gradients (of the input and all weights, as one vector) under bfloat16 autocast, as shares of the norm of the
 reference's in float64, on fresh random inputs. The reference's own row says what rounding to bfloat16 alone does. Times: of the
@@ -11,21 +12,18 @@ Records add up: a backend whose library is missing now keeps the row of an earli
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.attempts import attempts, deadline, made
+from benchmarks.interleaved import in_turn, laps
+from benchmarks.record import Record, arguments, made_by, name_of
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import MixerBuild
-from crossbreed.core.errors import MissingCapability
 from crossbreed.core.host import Host, Registry
 
 MIXERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -40,26 +38,30 @@ ERROR_TOKENS, ERROR_BATCH = 1000, 2
 """Shape of the errors: no multiple of a chunk."""
 
 
-def build(registry: Registry, name: str, d_model: int, backend: str) -> nn.Module:
+def build(registry: Registry, name: str, backend: str, options: argparse.Namespace) -> nn.Module:
     mixer, params = MIXERS[name]
     torch.manual_seed(0)
-    made: nn.Module = registry.factory("mixer", mixer)(
-        registry.config("mixer", mixer, params), MixerBuild(d_model, 1, backend, registry)
+    built: nn.Module = registry.factory("mixer", mixer)(
+        registry.config("mixer", mixer, params), MixerBuild(options.d_model, 1, backend, registry)
     )
-    return made.cuda()
+    return built.to(options.device)
 
 
-def context(batch: int, tokens: int) -> Context:
-    positions = torch.arange(tokens, device="cuda").expand(batch, tokens)
-    return Context(positions_BT=positions, row_id_B=torch.arange(batch, device="cuda"), phase="train")
+def run(mixer: nn.Module, x: Tensor, narrow: bool) -> Tensor:
+    """Outputs of a training pass, under bfloat16 autocast if ``narrow``."""
+    batch, tokens = x.shape[:2]
+    positions = torch.arange(tokens, device=x.device).expand(batch, tokens)
+    at = Context(positions_BT=positions, row_id_B=torch.arange(batch, device=x.device), phase="train")
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=narrow):
+        y: Tensor = mixer(x, at, None)[0]
+    return y
 
 
 def computed(mixer: nn.Module, x: Tensor, grad: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
     """(outputs, all gradients as one vector)"""
     mixer.zero_grad()
     x = x.detach().requires_grad_()
-    with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
-        y, _ = mixer(x, context(*x.shape[:2]), None)
+    y = run(mixer, x, narrow)
     y.backward(grad.to(y.dtype))
     gradients = [x.grad, *(p.grad for p in mixer.parameters())]
     return y.detach(), torch.cat([g.double().flatten() for g in gradients if g is not None])
@@ -69,119 +71,74 @@ def off(got: Tensor, wanted: Tensor) -> float:
     return float((got.double() - wanted.double()).norm() / wanted.double().norm())
 
 
-def errors(registry: Registry, name: str, d_model: int, backend: str) -> tuple[float, float]:
+def errors(registry: Registry, name: str, backend: str, options: argparse.Namespace) -> tuple[float, float]:
     torch.manual_seed(1)
-    x = torch.randn(ERROR_BATCH, ERROR_TOKENS, d_model, device="cuda")
+    x = torch.randn(ERROR_BATCH, ERROR_TOKENS, options.d_model, device=options.device)
     grad = torch.randn_like(x)
-    exact = build(registry, name, d_model, "reference").double()
+    exact = build(registry, name, "reference", options).double()
     wanted = computed(exact, x.double(), grad, narrow=False)
-    got = computed(build(registry, name, d_model, backend), x, grad, narrow=True)
+    got = computed(build(registry, name, backend, options), x, grad, narrow=True)
     return off(got[0], wanted[0]), off(got[1], wanted[1])
 
 
 class Timed:
-    """One backend of a mixer, timed by events of the device."""
+    """One backend of a mixer; a call gives milliseconds forward, and with backward."""
 
-    def __init__(
-        self, registry: Registry, name: str, d_model: int, backend: str, batch: int, tokens: int
-    ) -> None:
-        self.mixer = build(registry, name, d_model, backend)
-        self.x = torch.randn(batch, tokens, d_model, device="cuda").requires_grad_()
-        self.grad = torch.randn(batch, tokens, d_model, device="cuda", dtype=torch.bfloat16)
-        self.at = context(batch, tokens)
-        self.forward_ms: list[float] = []
-        self.both_ms: list[float] = []
+    def __init__(self, registry: Registry, name: str, backend: str, options: argparse.Namespace) -> None:
+        shape, self.device = (options.batch, options.tokens, options.d_model), torch.device(options.device)
+        self.mixer = build(registry, name, backend, options)
+        self.x = torch.randn(shape, device=self.device).requires_grad_()
+        self.grad = torch.randn(shape, device=self.device, dtype=torch.bfloat16)
         for _ in range(3):
-            self.once()
+            self()
 
-    def once(self) -> tuple[float, float]:
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    def __call__(self) -> list[float]:
         self.mixer.zero_grad()
-        marks[0].record()
-        with torch.autocast("cuda", torch.bfloat16):
-            y, _ = self.mixer(self.x, self.at, None)
-        marks[1].record()
-        y.backward(self.grad)
-        marks[2].record()
-        torch.cuda.synchronize()
-        return marks[0].elapsed_time(marks[1]), marks[0].elapsed_time(marks[2])
+        return laps([self.forward, self.backward], self.device)
 
-    def repeat(self) -> None:
-        forward, both = self.once()
-        self.forward_ms.append(forward)
-        self.both_ms.append(both)
+    def forward(self) -> None:
+        self.y = run(self.mixer, self.x, narrow=True)
+
+    def backward(self) -> None:
+        self.y.backward(self.grad)
 
 
 def rows(registry: Registry, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """One row for every backend that can run here."""
+    print(f"{name}:", flush=True)
     stated = registry.descriptor("mixer", MIXERS[name][0]).capabilities.backends
-    timed: dict[str, Timed] = {}
-    for backend in stated:
-        try:
-            timed[backend] = Timed(registry, name, options.d_model, backend, options.batch, options.tokens)
-        except MissingCapability as error:
-            print(f"{name:30} {backend:10} not here: {error}", flush=True)
-    for _ in range(options.repeats):
-        for one in timed.values():
-            one.repeat()
+    timed = made({backend: partial(Timed, registry, name, backend, options) for backend in stated})
     found = []
-    for backend, one in timed.items():
-        forward_error, backward_error = errors(registry, name, options.d_model, backend)
+    for backend, both in in_turn(timed, options.repeats).items():
+        forward_ms, both_ms = ([ms[i] for ms in both] for i in range(2))
+        forward_error, backward_error = errors(registry, name, backend, options)
         row = {
             "mixer": name,
             "backend": backend,
             "forward_error": forward_error,
             "backward_error": backward_error,
-            "forward_ms": statistics.median(one.forward_ms),
-            "both_ms": statistics.median(one.both_ms),
-            "forward_ms_all": one.forward_ms,
-            "both_ms_all": one.both_ms,
+            "forward_ms": statistics.median(forward_ms),
+            "both_ms": statistics.median(both_ms),
+            "forward_ms_all": forward_ms,
+            "both_ms_all": both_ms,
         }
         found.append(row)
         print(
             f"{name:30} {backend:10} error {forward_error:.2e} forward, {backward_error:.2e} gradients; "
             f"{row['forward_ms']:8.3f} ms forward, {row['both_ms']:8.3f} ms with backward "
-            f"({min(one.both_ms):.3f} to {max(one.both_ms):.3f})",
+            f"({min(both_ms):.3f} to {max(both_ms):.3f})",
             flush=True,
         )
-    del timed
-    torch.cuda.empty_cache()
     return found
-
-
-def versions() -> dict[str, str]:
-    found = {}
-    for name in ("torch", "triton", "fla-core", "flash-attn", "mamba-ssm"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def commit() -> str:
-    answer = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return answer.stdout.strip()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, repeats=7, limit="No new mixer is begun after these.")
     parser.add_argument("mixer", nargs="*", help="Only mixers whose names begin so.")
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--d-model", type=int, default=1024)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument(
-        "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
-    )
-    parser.add_argument("--out", type=Path, help="The record to write, or to add to.")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("no CUDA device is visible; this script compares kernels of one")
     registry = Host.load(third_party=False)
     shape = {
         "batch": options.batch,
@@ -189,19 +146,12 @@ def main() -> None:
         "d_model": options.d_model,
         "dtype": "bfloat16",
     }
-    record: dict[str, Any] = {"device": torch.cuda.get_device_name(), "shape": shape, "rows": []}
-    if options.out is not None and options.out.exists():
-        before = json.loads(options.out.read_text(encoding="utf-8"))
-        if (before["device"], before["shape"]) != (record["device"], shape):
-            sys.exit(f"{options.out} is of {before['device']} and {before['shape']}; give another --out")
-        record["rows"] = before["rows"]
-    for name in (n for n in MIXERS if n.startswith(tuple(options.mixer or ("",)))):
-        for row in rows(registry, name, options):
-            row |= {"versions": versions(), "commit": options.commit, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-            same = (row["mixer"], row["backend"])
-            record["rows"] = [r for r in record["rows"] if (r["mixer"], r["backend"]) != same] + [row]
-        if options.out is not None:
-            options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record = Record(options.out, device=name_of(torch.device(options.device)), shape=shape)
+    chosen = [name for name in MIXERS if name.startswith(tuple(options.mixer or ("",)))]
+    pieces = {name: partial(rows, registry, name, options) for name in chosen}
+    for found in attempts(pieces, deadline(options.seconds)):
+        for row in found:
+            record.keep(row | made_by(options), ("mixer", "backend"))
 
 
 if __name__ == "__main__":

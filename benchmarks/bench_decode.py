@@ -16,23 +16,20 @@ Bytes of a batch: weights once, state for each row.
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 import statistics
-import time
-import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.bench_backends import commit, versions
+from benchmarks.attempts import deadline, freed, made, run_all
 from benchmarks.crossings import crossings
+from benchmarks.interleaved import elapsed, in_turn
+from benchmarks.record import Record, arguments, made_by, name_of
 from crossbreed.core.genome import Architecture, Router
 from crossbreed.core.host import Host, Registry
 from crossbreed.core.lab.environment import precision
@@ -45,6 +42,7 @@ from crossbreed.presets import presets
 from crossbreed.presets.cells import with_router
 
 PARTS = ("crossover", "launched", "whole")
+LIMIT = "No new context or model is begun after these."
 UNTIMED = 4
 """Tokens before each sample."""
 LAUNCHED_TOKENS = 10
@@ -89,7 +87,7 @@ class Caches:
                 row.normal_()
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Arm:
     """One way to decode. ``rate``: of its gates, None where it has none."""
 
@@ -98,7 +96,6 @@ class Arm:
     genome: Architecture
     step: StaticStep
     rate: str | None = None
-    seconds: dict[int, list[float]] = field(default_factory=dict)
 
 
 class Bench:
@@ -109,48 +106,18 @@ class Bench:
         self.device = torch.device(options.device)
         self.dtype = "bfloat16" if self.device.type == "cuda" else "float32"
         self.registry: Registry = Host.load(third_party=False)
-        self.end = time.perf_counter() + options.seconds
-        self.record: dict[str, Any] = {}
-        if options.out is not None and options.out.exists():
-            self.record = json.loads(options.out.read_text(encoding="utf-8"))
-        name = torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu"
-        about = {"device": name, "dtype": self.dtype, "repeats": options.repeats, **settings}
-        if any(self.record.get(key, value) != value for key, value in about.items()):
-            raise SystemExit(f"{options.out} is of other settings than {about}; give another --out")
-        self.record |= {**about, "versions": versions(), "commit": options.commit}
-        self.record |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "copy_bytes_per_s": self.bandwidth()}
-
-    def keep(self, part: str, row: dict[str, Any], same: tuple[str, ...]) -> None:
-        """Put a row into the record, in place of one with the same names and numbers."""
-        rows = self.record.setdefault(part, [])
-        rows[:] = [old for old in rows if any(old.get(key) != row[key] for key in same)] + [row]
-        if self.options.out is not None:
-            self.options.out.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
-
-    @property
-    def late(self) -> bool:
-        return time.perf_counter() > self.end
-
-    def seconds(self, call: Callable[[], object]) -> float:
-        """What the device takes for a call, from its first kernel to its last."""
-        if self.device.type != "cuda":
-            begun = time.perf_counter()
-            call()
-            return time.perf_counter() - begun
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        torch.cuda.synchronize()
-        marks[0].record()
-        call()
-        marks[1].record()
-        torch.cuda.synchronize()
-        return marks[0].elapsed_time(marks[1]) / 1e3
+        self.late = deadline(options.seconds)
+        settings = {"dtype": self.dtype, "repeats": options.repeats, **settings}
+        self.record = Record(options.out, device=name_of(self.device), **settings)
+        self.record.data |= {**made_by(options), "copy_bytes_per_s": self.bandwidth()}
 
     def bandwidth(self) -> float:
         """Bytes read and written a second by a copy of 1 GiB."""
         numbers = 1 << (28 if self.device.type == "cuda" else 20)
         source = torch.ones(numbers, device=self.device)
         target = torch.empty_like(source)
-        rate = 8.0 * numbers / statistics.median(self.seconds(lambda: target.copy_(source)) for _ in range(9))
+        ms = statistics.median(elapsed(lambda: target.copy_(source), self.device) for _ in range(9))
+        rate = 8e3 * numbers / ms
         print(f"copies {rate / 1e12:.2f} TB/s", flush=True)
         return rate
 
@@ -209,28 +176,25 @@ def sample(bench: Bench, arm: Arm, context: int, inputs: list[Tensor]) -> float:
         for read in inputs[UNTIMED:]:
             step(read)
 
-    return bench.seconds(run) / tokens
+    return elapsed(run, bench.device) / 1e3 / tokens
 
 
 def measured(bench: Bench, arms: list[Arm], part: str, batch: int, contexts: list[int]) -> None:
     """Every arm at every context, interleaved, into the record."""
-    inputs = {id(arm): bench.inputs(arm.step, arm.rate, UNTIMED + bench.options.tokens) for arm in arms}
+    inputs = {arm: bench.inputs(arm.step, arm.rate, UNTIMED + bench.options.tokens) for arm in arms}
     for context in contexts:
-        if bench.late:
+        if bench.late():
             print(f"{part}: out of time before context {context}", flush=True)
             return
-        found: dict[int, list[float]] = {id(arm): [] for arm in arms}
-        for _ in range(bench.options.repeats):
-            for arm in arms:
-                found[id(arm)].append(sample(bench, arm, context, inputs[id(arm)]))
-        for arm in arms:
-            written(bench, arm, part, batch, context, found[id(arm)])
+        calls = {arm: partial(sample, bench, arm, context, inputs[arm]) for arm in arms}
+        for arm, seconds in in_turn(calls, bench.options.repeats).items():
+            written(bench, arm, part, batch, context, seconds)
 
 
 def written(bench: Bench, arm: Arm, part: str, batch: int, context: int, seconds: list[float]) -> None:
     rates = [batch / s for s in seconds]
     moved = bench.bytes(arm.genome, batch, context, arm.rate)
-    bound = batch * bench.record["copy_bytes_per_s"] / moved
+    bound = batch * bench.record.data["copy_bytes_per_s"] / moved
     row = {
         "arm": arm.name,
         "model": arm.model,
@@ -242,7 +206,7 @@ def written(bench: Bench, arm: Arm, part: str, batch: int, context: int, seconds
         "bytes_per_step": moved,
         "bound_tokens_per_s": bound,
     }
-    bench.keep(part, row, ("arm", "rate", "batch", "context"))
+    bench.record.keep(row, ("arm", "rate", "batch", "context"), part)
     print(
         f"{part:10} batch {batch} {context:8,} {arm.name:24} {arm.rate or '':5} {row['tokens_per_s']:10,.0f} tokens/s "
         f"({min(rates):,.0f} to {max(rates):,.0f}), {row['tokens_per_s'] / bound:.0%} of the bytes' bound",
@@ -261,19 +225,18 @@ def arms_of(bench: Bench, batch: int, caches: Caches) -> list[Arm]:
         "serial hybrid": (f"serial-{o.backbone}-{o.scale}", None),
         "backbone": (f"{o.backbone}-{o.scale}", None),
     }
-    arms = []
-    for name, (preset, router) in models.items():
-        begun = time.perf_counter()
-        try:
-            genome = bench.genome(preset, router)
-            step = bench.step(genome, batch, max(o.contexts) + UNTIMED, caches)
-        except Exception:
-            traceback.print_exc()
-            continue
-        print(f"{name:24} batch {batch} ready after {time.perf_counter() - begun:.1f} s", flush=True)
-        for rate in o.rates if name.startswith("AMOR") else [None]:
-            arms.append(Arm(name, preset, genome, step, rate))
-    return arms
+    capacity = max(o.contexts) + UNTIMED
+
+    def ready(preset: str, router: Router | None) -> tuple[Architecture, StaticStep]:
+        genome = bench.genome(preset, router)
+        return genome, bench.step(genome, batch, capacity, caches)
+
+    ran = made({name: partial(ready, *model) for name, model in models.items()})
+    return [
+        Arm(name, models[name][0], genome, step, rate)
+        for name, (genome, step) in ran.items()
+        for rate in (o.rates if name.startswith("AMOR") else [None])
+    ]
 
 
 def crossover(bench: Bench) -> None:
@@ -284,12 +247,10 @@ def crossover(bench: Bench) -> None:
         if batch == 1 and "launched" in bench.options.part:
             launched(bench, arms)
         del arms, caches
-        gc.collect()
-        if bench.device.type == "cuda":
-            torch.cuda.empty_cache()
+        freed()
     genome = bench.genome(f"amor-{bench.options.backbone}-{bench.options.scale}")
-    for row in crossings(bench.record, genome.vocab, genome.d_model):
-        bench.keep("crossings", row, ("part", "arm", "rival", "batch", "rate"))
+    for row in crossings(bench.record.data, genome.vocab, genome.d_model):
+        bench.record.keep(row, ("part", "arm", "rival", "batch", "rate"), "crossings")
         print(
             f"{row['part']:10} batch {row['batch']} {row['arm']} at {row['rate']} passes {row['rival']}: {row['from']} {row['tokens']:,}",
             flush=True,
@@ -300,15 +261,12 @@ def launched(bench: Bench, arms: list[Arm]) -> None:
     """The same models at batch 1 as they decode without a recording, AMOR at the rate of --crossing."""
     chosen = [arm for arm in arms if arm.rate in (None, bench.options.crossing)]
     for context in bench.options.contexts:
-        found: dict[int, list[float]] = {id(arm): [] for arm in chosen}
-        for _ in range(bench.options.repeats):
-            for arm in chosen:
-                if bench.late:
-                    print(f"launched: out of time before context {context}", flush=True)
-                    return
-                found[id(arm)].append(one_by_one(bench, arm, context))
-        for arm in chosen:
-            written(bench, arm, "launched", 1, context, found[id(arm)])
+        if bench.late():
+            print(f"launched: out of time before context {context}", flush=True)
+            return
+        calls = {arm: partial(one_by_one, bench, arm, context) for arm in chosen}
+        for arm, seconds in in_turn(calls, bench.options.repeats).items():
+            written(bench, arm, "launched", 1, context, seconds)
 
 
 @torch.inference_mode()
@@ -337,46 +295,24 @@ def one_by_one(bench: Bench, arm: Arm, context: int) -> float:
 
     with precision(bench.dtype, bench.device):
         run(inputs[:UNTIMED])
-        return bench.seconds(lambda: run(inputs[UNTIMED:])) / LAUNCHED_TOKENS
+        return elapsed(lambda: run(inputs[UNTIMED:]), bench.device) / 1e3 / LAUNCHED_TOKENS
 
 
 def whole(bench: Bench) -> None:
     """Presets at batch 1 beside their bytes."""
     o = bench.options
-    for name in o.whole:
-        if bench.late:
-            print(f"whole: out of time before {name}", flush=True)
-            return
-        try:
-            genome = bench.genome(name)
-            step = bench.step(genome, 1, max(o.whole_contexts) + UNTIMED, Caches())
-            rate = o.crossing if step.sites else None
-            measured(bench, [Arm(name, name, genome, step, rate)], "whole", 1, o.whole_contexts)
-        except Exception:
-            traceback.print_exc()
-        step = None
-        gc.collect()
-        if bench.device.type == "cuda":
-            torch.cuda.empty_cache()
 
+    def one(name: str) -> None:
+        genome = bench.genome(name)
+        step = bench.step(genome, 1, max(o.whole_contexts) + UNTIMED, Caches())
+        rate = o.crossing if step.sites else None
+        measured(bench, [Arm(name, name, genome, step, rate)], "whole", 1, o.whole_contexts)
 
-def settings(parser: argparse.ArgumentParser) -> None:
-    """What every benchmark of decoding is told."""
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--seconds", type=float, default=400.0, help="No new context or model is begun after so long."
-    )
-    parser.add_argument(
-        "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
-    )
-    parser.add_argument("--out", type=Path, help="The record to write, or to add to.")
+    run_all({f"whole: {name}": partial(one, name) for name in o.whole}, bench.late)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, repeats=5, seconds=400.0, limit=LIMIT)
     parser.add_argument("--part", nargs="*", default=list(PARTS), choices=PARTS)
     parser.add_argument("--scale", default="440m")
     parser.add_argument("--backbone", default="gdn", choices=("gdn", "mamba2"))
@@ -389,18 +325,10 @@ def main() -> None:
     )
     parser.add_argument("--whole-contexts", type=int, nargs="*", default=[4096, 65_536])
     parser.add_argument("--tokens", type=int, default=50)
-    settings(parser)
     options = parser.parse_args()
     bench = Bench(options, tokens=options.tokens)
     run = {"crossover": crossover, "whole": whole}
-    for part in options.part:
-        if part in run:
-            begun = time.perf_counter()
-            try:
-                run[part](bench)
-            except Exception:
-                traceback.print_exc()
-            print(f"{part} took {time.perf_counter() - begun:.0f} s", flush=True)
+    run_all({part: partial(run[part], bench) for part in options.part if part in run})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ profiler, without projections and sums of gradients.
 from __future__ import annotations
 
 import argparse
-import gc
+import itertools
 import statistics
 import traceback
 from functools import partial
@@ -19,7 +19,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.steps import Record, Steps, arguments, in_turns, made, row
+from benchmarks.attempts import made, run_all
+from benchmarks.record import Record, made_by, name_of
+from benchmarks.steps import Steps, arguments, in_turns, row
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Host, Registry
 from crossbreed.presets import presets
@@ -40,7 +42,7 @@ def without_depth(genome: Architecture) -> Architecture:
 
 def kernel_ms(steps: Steps) -> dict[str, float] | None:
     """Milliseconds of all kernels of one step, and of those that attend over depth; None on a CPU."""
-    if steps.one.tokens_BT.device.type == "cpu":
+    if steps.trainer.device.type == "cpu":
         return None
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         steps(1)
@@ -53,7 +55,9 @@ def kernel_ms(steps: Steps) -> dict[str, float] | None:
     }
 
 
-def compare(registry: Registry, name: str, options: argparse.Namespace, record: Record) -> None:
+def compare(registry: Registry, name: str, shape: str, options: argparse.Namespace, record: Record) -> None:
+    batch, tokens = map(int, shape.split("x"))
+    options = argparse.Namespace(**{**vars(options), "batch": batch, "tokens": tokens})
     genome = registry.canonical(presets()[name].build())
 
     def ready(architecture: Architecture) -> tuple[Steps, str]:
@@ -63,10 +67,10 @@ def compare(registry: Registry, name: str, options: argparse.Namespace, record: 
     ran = made({WITH: partial(ready, genome), WITHOUT: partial(ready, without_depth(genome))})
     arms: dict[str, Any] = {arm: partial(steps, options.steps) for arm, (steps, _) in ran.items()}
     found = in_turns(arms, options, options.steps)
-    ms = {arm: 1e3 * statistics.median(seconds) for arm, seconds in found.items()}
-    for arm, seconds in found.items():
+    ms = {arm: statistics.median(all_ms) for arm, all_ms in found.items()}
+    for arm, all_ms in found.items():
         steps, how = ran[arm]
-        one = row(seconds, preset=name, batch=options.batch, tokens=options.tokens, arm=arm, steps=how)
+        one = row(all_ms, preset=name, batch=batch, tokens=tokens, arm=arm, steps=how)
         if arm == WITH and WITHOUT in ms:
             one["share"] = 1 - ms[WITHOUT] / ms[WITH]
         if arm == WITH:
@@ -74,10 +78,11 @@ def compare(registry: Registry, name: str, options: argparse.Namespace, record: 
                 one["kernel_ms"] = kernel_ms(steps)
             except Exception:
                 traceback.print_exc()
-        record.add(one)
+        same = ("preset", "batch", "tokens", "arm")
+        record.keep({**one, "backend": options.backend, **made_by(options)}, same)
         said = f", depth attention {one['share']:.1%} of it" if "share" in one else ""
         print(
-            f"{name:16} {options.batch} x {options.tokens:5} {arm:22} {one['ms']:8.2f} ms ({min(one['all_ms']):.2f} to "
+            f"{name:16} {batch} x {tokens:5} {arm:22} {one['ms']:8.2f} ms ({min(one['all_ms']):.2f} to "
             f"{max(one['all_ms']):.2f}), {how}{said}, kernels {one.get('kernel_ms')}",
             flush=True,
         )
@@ -92,14 +97,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     options = parser.parse_args()
     registry = Host.load(third_party=False)
-    record = Record(options, dtype="bfloat16")
-    for name in options.preset:
-        for shape in options.shapes:
-            options.batch, options.tokens = map(int, shape.split("x"))
-            compare(registry, name, options, record)
-            gc.collect()
-            if options.device != "cpu":
-                torch.cuda.empty_cache()
+    record = Record(options.out, device=name_of(torch.device(options.device)), dtype="bfloat16")
+    pieces = {
+        f"{name}, {shape}": partial(compare, registry, name, shape, options, record)
+        for name, shape in itertools.product(options.preset, options.shapes)
+    }
+    run_all(pieces)
 
 
 if __name__ == "__main__":

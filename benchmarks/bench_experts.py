@@ -22,7 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.steps import Record, Run, arguments, in_turns, made, row
+from benchmarks.attempts import made, run_all
+from benchmarks.interleaved import Run, recorded
+from benchmarks.record import Record, made_by, name_of
+from benchmarks.steps import arguments, in_turns, row
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import MixerBuild
 from crossbreed.core.host import Host, Registry
@@ -51,23 +54,6 @@ def context(options: argparse.Namespace) -> Context:
     return Context(positions, torch.arange(options.batch, device=options.device), phase="train")
 
 
-def replayed(run: Run, device: str) -> Run:
-    """The launches of ``run``, recorded once."""
-    if device == "cpu":
-        return run
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    # The recorded function owns tensors whose memory the launches use.
-    return lambda run=run: graph.replay()
-
-
 def both_ways(forward: Any, leaves: list[Tensor], device: str) -> dict[str, Run]:
     """Replays of the forward pass, and of it with the gradients of all leaves."""
     with torch.no_grad():
@@ -81,7 +67,8 @@ def both_ways(forward: Any, leaves: list[Tensor], device: str) -> dict[str, Run]
     def with_backward() -> None:
         torch.autograd.grad(forward(), leaves, grads)
 
-    return {"forward": replayed(ahead, device), "with backward": replayed(with_backward, device)}
+    place = torch.device(device)
+    return {"forward": recorded(ahead, place), "with backward": recorded(with_backward, place)}
 
 
 def mixer_arm(mixer: nn.Module, x_BTD: Tensor, at: Context, cast: bool, device: str) -> dict[str, Run]:
@@ -137,15 +124,15 @@ def compare(registry: Registry, hidden: int, options: argparse.Namespace, record
     for way, times in (("forward", 1), ("with backward", 3)):
         arms = {arm: partial(several, runs[way]) for arm, runs in ran.items()}
         rows = []
-        for arm, seconds in in_turns(arms, options, REPLAYS).items():
-            one = row(seconds, hidden=hidden, way=way, arm=arm)
+        for arm, all_ms in in_turns(arms, options, REPLAYS).items():
+            one = row(all_ms, hidden=hidden, way=way, arm=arm)
             one["tflop_per_s"] = times * flops / one["ms"] / 1e9
             rows.append(one)
         dense = next((one["ms"] for one in rows if one["arm"] == "dense"), None)
         for one in rows:
             if dense is not None:
                 one["share_of_dense"] = dense / one["ms"]
-            record.add(one)
+            record.keep({**one, "backend": options.backend, **made_by(options)}, ("hidden", "way", "arm"))
             print(
                 f"hidden {hidden:5} {way:14} {one['arm']:12} {one['ms']:8.3f} ms ({min(one['all_ms']):.3f} to "
                 f"{max(one['all_ms']):.3f}), {one['tflop_per_s']:6.1f} TFLOP/s, {one.get('share_of_dense', 0):.1%} of dense",
@@ -177,11 +164,12 @@ def main() -> None:
     options = parser.parse_args()
     registry = Host.load(third_party=False)
     about = {"batch": options.batch, "tokens": options.tokens, "d_model": options.d_model}
-    record = Record(
-        options, shape={**about, "experts": options.experts, "top_k": options.top_k, "dtype": "bfloat16"}
-    )
-    for hidden in options.hidden:
-        compare(registry, hidden, options, record)
+    shape = {**about, "experts": options.experts, "top_k": options.top_k, "dtype": "bfloat16"}
+    record = Record(options.out, device=name_of(torch.device(options.device)), shape=shape)
+    widths = {
+        f"hidden {hidden}": partial(compare, registry, hidden, options, record) for hidden in options.hidden
+    }
+    run_all(widths)
     if options.kernels and options.device != "cpu":
         kernels_of(registry, options)
 

@@ -9,12 +9,8 @@ kernels and replayed --repeats times; medians.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
-import time
-import traceback
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.bench_decode import Bench, settings
+from benchmarks.attempts import made, run_all
+from benchmarks.bench_decode import LIMIT, Bench
+from benchmarks.interleaved import Run, interleaved, recorded
+from benchmarks.record import arguments
 from crossbreed.core.ops import one_token
 
 SIZES = (
@@ -39,40 +38,23 @@ SIZES = (
 HELD_BYTES = 400e6
 """Of matrices that take turns: eight times the device's cache."""
 CALLS = 10
-Calls = list[Callable[[], object]]
+Calls = list[Run]
 
 
-@torch.inference_mode()
-def seconds(bench: Bench, calls: Calls) -> float:
-    """Of one call, the median over repeats of all in a row, after each was made once."""
+def in_a_row(calls: Calls) -> None:
     for call in calls:
         call()
 
-    def run() -> None:
-        for call in calls:
-            call()
-
-    if bench.device.type == "cuda":
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
-        graph.replay()
-        found = [bench.seconds(graph.replay) for _ in range(bench.options.repeats)]
-    else:
-        found = [bench.seconds(run) for _ in range(bench.options.repeats)]
-    return statistics.median(found) / len(calls)
-
 
 def compared(bench: Bench, part: str, about: dict[str, Any], arms: dict[str, Calls], moved: float) -> None:
-    """Every arm into the record, with the bytes that one call must read."""
-    for name, calls in arms.items():
-        try:
-            took = seconds(bench, calls)
-        except Exception:
-            traceback.print_exc()
-            continue
-        bench.keep(part, {**about, "arm": name, "seconds": took, "bytes": moved}, ("arm", *about))
+    """Every arm into the record, with the bytes that one call must read: the median over repeats of all calls in a row."""
+    runs = made(
+        {name: partial(recorded, partial(in_a_row, calls), bench.device) for name, calls in arms.items()}
+    )
+    for name, all_ms in interleaved(runs, bench.options.repeats, bench.device).items():
+        took = statistics.median(all_ms) / 1e3 / len(arms[name])
+        row = {**about, "arm": name, "seconds": took, "bytes": moved}
+        bench.record.keep(row, ("arm", *about), part)
         print(f"{about} {name:24} {took * 1e6:9.1f} us, {moved / took / 1e12:.2f} TB/s", flush=True)
 
 
@@ -80,7 +62,7 @@ def compared(bench: Bench, part: str, about: dict[str, Any], arms: dict[str, Cal
 def attention(bench: Bench) -> None:
     o, dtype, device = bench.options, getattr(torch, bench.dtype), bench.device
     for batch, S in itertools.product(o.batch, o.contexts):
-        if bench.late:
+        if bench.late():
             return
         k, v = (torch.randn(batch, S, o.heads, o.head_size, dtype=dtype, device=device) for _ in range(2))
         q = torch.randn(batch, 1, o.heads, o.head_size, dtype=dtype, device=device)
@@ -116,7 +98,7 @@ def attention(bench: Bench) -> None:
 def linear(bench: Bench) -> None:
     dtype, device = getattr(torch, bench.dtype), bench.device
     for outputs, inputs in SIZES:
-        if bench.late:
+        if bench.late():
             return
         moved = float(dtype.itemsize * outputs * inputs)
         count = max(2, int(HELD_BYTES / moved)) if device.type == "cuda" else 1
@@ -136,24 +118,15 @@ def _flag(read: bool, device: torch.device) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, repeats=5, seconds=400.0, limit=LIMIT)
     parts = {"attention": attention, "linear": linear}
     parser.add_argument("--part", nargs="*", default=list(parts), choices=list(parts))
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--head-size", type=int, default=64)
     parser.add_argument("--batch", type=int, nargs="*", default=[1, 8])
     parser.add_argument("--contexts", type=int, nargs="*", default=[4096, 16_384, 65_536, 262_144])
-    settings(parser)
     bench = Bench(parser.parse_args())
-    for part in bench.options.part:
-        begun = time.perf_counter()
-        try:
-            parts[part](bench)
-        except Exception:
-            traceback.print_exc()
-        print(f"{part} took {time.perf_counter() - begun:.0f} s", flush=True)
+    run_all({part: partial(parts[part], bench) for part in bench.options.part})
 
 
 if __name__ == "__main__":

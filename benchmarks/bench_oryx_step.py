@@ -14,14 +14,15 @@ attention, so its time is p x (all attention) + (1 - p) x (no attention); of all
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 from functools import partial
 from typing import Any
 
 import torch
 
-from benchmarks.steps import Record, Steps, arguments, in_turns, made, row
+from benchmarks.attempts import made, run_all
+from benchmarks.record import Record, made_by, name_of
+from benchmarks.steps import Steps, arguments, in_turns, row
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Host, Registry
@@ -98,19 +99,19 @@ def compare(registry: Registry, name: str, options: argparse.Namespace, record: 
 
             arms[arm], about[arm] = run, {"kind": kind, "share": share, "steps": how}
     found = in_turns(arms, options, options.steps)
-    ms = {arm: 1e3 * statistics.median(seconds) for arm, seconds in found.items()}
+    ms = {arm: statistics.median(all_ms) for arm, all_ms in found.items()}
     ends = [ms.get(f"skipping, {share:g} attention") for share in (0.0, 1.0)]
     masked = ms.get(f"masked, {MASKED:g} attention")
     linear, attention = (ms.get(f"one reader, {one}") for one in readers)
-    for arm, seconds in found.items():
-        one = row(seconds, preset=name, arm=arm, **about[arm])
+    for arm, all_ms in found.items():
+        one = row(all_ms, preset=name, arm=arm, **about[arm])
         share = one["share"]
         if share is not None and None not in (*ends, masked):
             one["predicted_ms"] = share * min(ends[1], masked) + (1 - share) * ends[0]
             one["over_prediction"] = one["ms"] / one["predicted_ms"]
         if share is not None and linear is not None and attention is not None:
             one["over_one_reader"] = one["ms"] / (share * attention + (1 - share) * linear)
-        record.add(one)
+        record.keep({**one, "backend": options.backend, **made_by(options)}, ("preset", "arm"))
         said = f", {one['over_prediction']:.3f} of the prediction" if "over_prediction" in one else ""
         said += f", {one['over_one_reader']:.3f} of one reader's" if "over_one_reader" in one else ""
         print(
@@ -126,12 +127,8 @@ def main() -> None:
     options = parser.parse_args()
     registry = Host.load(third_party=False)
     shape = {"batch": options.batch, "tokens": options.tokens, "dtype": "bfloat16"}
-    record = Record(options, shape=shape)
-    for name in options.preset:
-        compare(registry, name, options, record)
-        gc.collect()
-        if options.device != "cpu":
-            torch.cuda.empty_cache()
+    record = Record(options.out, device=name_of(torch.device(options.device)), shape=shape)
+    run_all({name: partial(compare, registry, name, options, record) for name in options.preset})
 
 
 if __name__ == "__main__":

@@ -25,13 +25,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
-from benchmarks.bench_backends import commit, versions
+from benchmarks import record
 from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.records import Evaluated, Finished, Started
@@ -255,26 +254,19 @@ def largest(rows: list[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = record.arguments(
+        __doc__, repeats=5, seconds=150.0, limit="No repeat begins that would end later."
     )
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--workers", type=int, default=8, help="trials that share the GPU")
     parser.add_argument(
         "--alone", type=int, default=2, help="trials of a turn of the arm that runs one at a time"
     )
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=1_250_000, help="of a trial")
     parser.add_argument("--d_model", type=int, default=192)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=150.0, help="no repeat begins that would end later")
     parser.add_argument("--patience", type=float, default=120.0, help="longest turn in seconds")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
-    )
-    parser.add_argument("--out", type=Path, help="The record to write.")
     options = parser.parse_args()
     if options.serve is not None:
         serve(options)
@@ -312,19 +304,16 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
                 f"off by {off[row['arm']]}",
                 flush=True,
             )
-    record = {
+    found = {
         "device": device_name(torch.device(options.device)),
         "candidate": genome(options.d_model, 132),
         "tokens": options.tokens,
         "shape": {"batch": options.batch, "tokens": options.length},
         "arms": rows,
         "largest_difference": off,
-        "versions": versions(),
-        "commit": options.commit,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        **record.made_by(options),
     }
-    if options.out is not None:
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record.write(options.out, found)
 
 
 if __name__ == "__main__":

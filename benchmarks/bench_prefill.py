@@ -18,22 +18,18 @@ has ``auto``, too. Records add up: a group and length keep their row until they 
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import time
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.bench_backends import commit, versions
+from benchmarks.attempts import attempts, deadline, freed, made
 from benchmarks.interleaved import interleaved, ratio, spread
+from benchmarks.record import Record, arguments, made_by, name_of
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.errors import MissingCapability
 from crossbreed.core.host import Host, Registry
@@ -113,14 +109,9 @@ class Prompted:
         return run
 
 
-@contextmanager
-def made_on(device: torch.device) -> Iterator[None]:
+def drawn_on(device: torch.device) -> AbstractContextManager[Any]:
     """Weights are drawn where they will be: a billion of them on a CPU take half a minute."""
-    if device.type == "cpu":
-        yield
-        return
-    with device:
-        yield
+    return nullcontext() if device.type == "cpu" else device
 
 
 def built(registry: Registry, name: str, options: argparse.Namespace) -> tuple[LanguageModel, str]:
@@ -130,7 +121,7 @@ def built(registry: Registry, name: str, options: argparse.Namespace) -> tuple[L
     device = torch.device(options.device)
     for wanted in dict.fromkeys((backend, "auto")):
         try:
-            with made_on(device):
+            with drawn_on(device):
                 return LanguageModel(genome, registry, backend=wanted).to(device).eval(), wanted
         except MissingCapability as error:
             print(f"{name}: {error}", flush=True)
@@ -138,27 +129,28 @@ def built(registry: Registry, name: str, options: argparse.Namespace) -> tuple[L
 
 
 def ready(arms: dict[str, Run]) -> dict[str, Run]:
-    """Arms that have run once: kernels are compiled and chosen by then. One that cannot is said and left out."""
-    found = {}
-    for name, run in arms.items():
-        begun = time.monotonic()
-        try:
-            run()
-        except Exception:
-            print(f"{name}: failed", flush=True)
-            traceback.print_exc()
-            continue
-        print(f"{name}: ready after {time.monotonic() - begun:.1f} s", flush=True)
-        found[name] = run
-    return found
+    """Arms that have run once: kernels are compiled and chosen by then."""
+
+    def once(run: Run) -> Run:
+        run()
+        return run
+
+    return made({name: partial(once, run) for name, run in arms.items()})
 
 
+@torch.inference_mode()
 def measured(
-    group: str, prompted: dict[str, Prompted], tokens: int, options: argparse.Namespace
+    group: str, models: dict[str, tuple[LanguageModel, str]], tokens: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     device = torch.device(options.device)
-    names = GROUPS[group].names(options.tiny)
-    rival = names[-1]
+    vocab = min(model.architecture.vocab for model, _ in models.values())
+    generator = torch.Generator().manual_seed(0)
+    tokens_BT = torch.randint(vocab, (1, tokens), generator=generator).to(device)
+    narrow = torch.bfloat16 if device.type == "cuda" else torch.float32
+    prompted = {
+        name: Prompted(model, backend, tokens_BT, narrow) for name, (model, backend) in models.items()
+    }
+    names, rival = tuple(models), GROUPS[group].names(options.tiny)[-1]
     arms: dict[str, Run] = {}
     for name in names:
         rates = RATES if group == "amor" and name != rival else (None,)
@@ -197,66 +189,35 @@ def measured(
 
 
 def run_group(
-    group: str, registry: Registry, options: argparse.Namespace, deadline: float
+    group: str, registry: Registry, options: argparse.Namespace, late: Callable[[], bool]
 ) -> Iterator[dict[str, Any]]:
-    cuda = torch.device(options.device).type == "cuda"
-    models = {name: built(registry, name, options) for name in GROUPS[group].names(options.tiny)}
-    for tokens in options.lengths:
-        if time.monotonic() > deadline:
-            print(f"not measured for want of time: {group} at {tokens} tokens", flush=True)
-            continue
-        vocab = min(model.architecture.vocab for model, _ in models.values())
-        generator = torch.Generator().manual_seed(0)
-        tokens_BT = torch.randint(vocab, (1, tokens), generator=generator).to(options.device)
-        narrow = torch.bfloat16 if cuda else torch.float32
-        prompted = {
-            name: Prompted(model, backend, tokens_BT, narrow) for name, (model, backend) in models.items()
-        }
-        try:
-            with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=cuda):
-                yield measured(group, prompted, tokens, options)
-        except Exception:
-            print(f"{group} at {tokens} tokens: failed", flush=True)
-            traceback.print_exc()
-        if cuda:
-            torch.cuda.empty_cache()
+    names = GROUPS[group].names(options.tiny)
+    models = made({name: partial(built, registry, name, options) for name in names})
+    # Entered anew for each length: it keeps the casts of weights as long as it lasts.
+    narrow = torch.autocast("cuda", torch.bfloat16, enabled=torch.device(options.device).type == "cuda")
+    pieces = {
+        f"{group} at {tokens} tokens": partial(narrow(measured), group, models, tokens, options)
+        for tokens in options.lengths
+    }
+    yield from attempts(pieces, late)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, repeats=5, seconds=90.0)
     parser.add_argument("group", nargs="*", default=list(GROUPS))
     parser.add_argument("--lengths", type=int, nargs="*", default=[8192, 32768, 131072])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=90.0, help="No new length is begun after these.")
     parser.add_argument("--backend", nargs="*", default=[], metavar="PREFIX=NAME")
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument(
-        "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
-    )
-    parser.add_argument("--out", type=Path, help="The record to write, or to add to.")
     options = parser.parse_args()
-    cuda = torch.device(options.device).type == "cuda"
+    device = torch.device(options.device)
     registry = Host.load(third_party=False)
-    device = torch.cuda.get_device_name() if cuda else "cpu"
-    record: dict[str, Any] = {"device": device, "dtype": "bfloat16" if cuda else "float32", "rows": []}
-    if options.out is not None and options.out.exists():
-        record = json.loads(options.out.read_text(encoding="utf-8"))
-    deadline = time.monotonic() + options.seconds
+    dtype = "bfloat16" if device.type == "cuda" else "float32"
+    record = Record(options.out, device=name_of(device), dtype=dtype)
+    late = deadline(options.seconds)
     for group in options.group:
-        for row in run_group(group, registry, options, deadline):
-            row |= {"versions": versions(), "commit": options.commit, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-            same = (row["group"], row["tokens"], row["rival"])
-            record["rows"] = [r for r in record["rows"] if (r["group"], r["tokens"], r["rival"]) != same] + [
-                row
-            ]
-            if options.out is not None:
-                options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        gc.collect()
-        if cuda:
-            torch.cuda.empty_cache()
+        for row in run_group(group, registry, options, late):
+            record.keep(row | made_by(options), ("group", "tokens", "rival"))
+        freed()
 
 
 if __name__ == "__main__":

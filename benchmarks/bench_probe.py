@@ -15,20 +15,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import time
-import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.bench_backends import commit, versions
-from benchmarks.interleaved import interleaved, ratio, spread
+from benchmarks.attempts import attempts, deadline
+from benchmarks.interleaved import Run, interleaved, ratio, recorded, spread
+from benchmarks.record import Record, arguments, made_by, name_of
 from crossbreed.core.ops.entropy import measured_output, normalised_entropy
 
 CALLS = 20
@@ -51,18 +48,8 @@ ARMS: dict[str, Arm] = {
 }
 
 
-def recorded(run: Callable[[], Any]) -> Callable[[], Any]:
-    """The run as one CUDA graph."""
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
-
-
-def decode_arms(h: Tensor, heads: list[Tensor], device: torch.device) -> dict[str, Callable[[], Any]]:
-    def calls(arm: Arm) -> Callable[[], Any]:
+def decode_arms(h: Tensor, heads: list[Tensor], device: torch.device) -> dict[str, Run]:
+    def calls(arm: Arm) -> Run:
         turn = [heads[i % len(heads)] for i in range(CALLS)]
         return lambda: [arm(h, head) for head in turn]
 
@@ -70,7 +57,7 @@ def decode_arms(h: Tensor, heads: list[Tensor], device: torch.device) -> dict[st
     if device.type != "cuda":
         return runs
     return {f"{name}, launched": run for name, run in runs.items()} | {
-        name: recorded(run) for name, run in runs.items()
+        name: recorded(run, device) for name, run in runs.items()
     }
 
 
@@ -102,52 +89,27 @@ def measured(width: int, classes: int, rows: int, options: argparse.Namespace) -
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, repeats=7, seconds=60.0)
     parser.add_argument("--widths", type=int, nargs="*", default=[1024, 2048])
     parser.add_argument("--classes", type=int, nargs="*", default=[32000, 50257, 128256])
     parser.add_argument("--decode", type=int, nargs="*", default=[1, 8], help="rows")
     parser.add_argument("--prefill", type=int, nargs="*", default=[2048, 8192, 16384], help="rows")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=60.0, help="No new size is begun after these.")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument(
-        "--commit", default=commit(), help="Of the tree that runs, where it has no history with it."
-    )
-    parser.add_argument("--out", type=Path, help="The record to write, or to add to.")
     options = parser.parse_args()
-    cuda = torch.device(options.device).type == "cuda"
-    name = torch.cuda.get_device_name() if cuda else "cpu"
-    record: dict[str, Any] = {"device": name, "dtype": "bfloat16", "rows": []}
-    if options.out is not None and options.out.exists():
-        record = json.loads(options.out.read_text(encoding="utf-8"))
-    begun = time.monotonic()
-    for rows, width, classes in itertools.product(
-        options.decode + options.prefill, options.widths, options.classes
-    ):
-        if time.monotonic() - begun > options.seconds:
-            print(f"not measured for want of time: {rows} rows, width {width}, {classes} classes", flush=True)
-            continue
-        try:
-            row = measured(width, classes, rows, options)
-        except Exception:
-            print(f"{rows} rows, width {width}, {classes} classes: failed", flush=True)
-            traceback.print_exc()
-            continue
+    record = Record(options.out, device=name_of(torch.device(options.device)), dtype="bfloat16")
+    sizes = itertools.product(options.decode + options.prefill, options.widths, options.classes)
+    pieces = {
+        f"{rows} rows, width {width}, {classes} classes": partial(measured, width, classes, rows, options)
+        for rows, width, classes in sizes
+    }
+    for row in attempts(pieces, deadline(options.seconds)):
         print(
-            f"{row['phase']:8} {rows:6} rows, width {width}, {classes:6} classes: kernel / product {row['kernel_to_product']:.3f}, "
-            f"pieces / kernel {row['pieces_to_kernel']:.2f}, error {row['error']:.1e}; ms "
+            f"{row['phase']:8} {row['rows']:6} rows, width {row['width']}, {row['classes']:6} classes: "
+            f"kernel / product {row['kernel_to_product']:.3f}, pieces / kernel {row['pieces_to_kernel']:.2f}, "
+            f"error {row['error']:.1e}; ms "
             + ", ".join(f"{arm} {spread(ms)}" for arm, ms in row["ms"].items()),
             flush=True,
         )
-        row |= {"versions": versions(), "commit": options.commit, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-        size = (rows, width, classes)
-        record["rows"] = [r for r in record["rows"] if (r["rows"], r["width"], r["classes"]) != size] + [row]
-        if options.out is not None:
-            options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        if cuda:
-            torch.cuda.empty_cache()
+        record.keep(row | made_by(options), ("rows", "width", "classes"))
 
 
 if __name__ == "__main__":
