@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from crossbreed.core.contracts.task import IGNORE, Batch, TokenClasses
-from crossbreed.plugins.tasks.synthetic import Floats, Rows, Synthetic, below, unlabelled
+from crossbreed.plugins.tasks.synthetic import Floats, Rows, Synthetic, below, numbered, unlabelled
 from crossbreed.plugins.tasks.synthetic_configs import PointersConfig, VariablesConfig
 
 
@@ -74,15 +72,9 @@ class Pointers(Synthetic):
             names, torch.where(batch.labels_BT != IGNORE, batch.tokens_BT - c.places + 3, kind_BT)
         )
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         c = self.config
-
-        def word(token: int) -> str:
-            if token < c.places:
-                return f"p{token}"
-            return "·" if token == c.vocab - 1 else f"+{token - c.places + 1}"
-
-        return [word(token) for token in tokens]
+        return [*numbered("p", c.places), *(f"+{hop}" for hop in range(1, c.hops + 1)), "·"]
 
 
 class Variables(Synthetic):
@@ -142,12 +134,6 @@ class Variables(Synthetic):
             ("name", "source", "marker", "query"), kind_T + (batch.labels_BT != IGNORE).long()
         )
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         c = self.config
-
-        def word(token: int) -> str:
-            if token < c.variables:
-                return f"x{token}"
-            return "|" if token == c.vocab - 1 else f"v{token - c.variables}"
-
-        return [word(token) for token in tokens]
+        return [*numbered("x", c.variables), *numbered("v", c.values), "|"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from crossbreed.plugins.tasks.synthetic import (
     Synthetic,
     below,
     first_places,
+    numbered,
     solved,
     unlabelled,
 )
@@ -64,8 +65,8 @@ class Copying(Synthetic):
     def classes(self, batch: Batch) -> TokenClasses:
         return _symbols_and_blanks(batch, self.config.symbols)
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
-        return [_symbol(token, self.config.symbols) for token in tokens]
+    def spelling(self) -> list[str]:
+        return _symbols(self.config.symbols)
 
 
 class SelectiveCopying(Synthetic):
@@ -107,8 +108,8 @@ class SelectiveCopying(Synthetic):
     def classes(self, batch: Batch) -> TokenClasses:
         return _symbols_and_blanks(batch, self.config.symbols)
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
-        return [_symbol(token, self.config.symbols) for token in tokens]
+    def spelling(self) -> list[str]:
+        return _symbols(self.config.symbols)
 
 
 class Needles(Synthetic):
@@ -168,17 +169,9 @@ class Needles(Synthetic):
             ("noise", "key", "value", "marker", "query"), torch.where(batch.labels_BT != IGNORE, 4, kind_BT)
         )
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         c = self.config
-
-        def word(token: int) -> str:
-            if token < c.noise:
-                return f"n{token}"
-            if token < c.noise + c.keys:
-                return f"k{token - c.noise}"
-            return "|" if token == c.vocab - 1 else f"v{token - c.noise - c.keys}"
-
-        return [word(token) for token in tokens]
+        return [*numbered("n", c.noise), *numbered("k", c.keys), *numbered("v", c.values), "|"]
 
 
 class Facts(Synthetic):
@@ -215,9 +208,8 @@ class Facts(Synthetic):
         """Look every key up in the world's facts."""
         return torch.from_numpy(self._value_of).to(tokens_BT.device)[tokens_BT]
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
-        facts = self.config.facts
-        return [f"k{token}" if token < facts else f"v{token - facts}" for token in tokens]
+    def spelling(self) -> list[str]:
+        return [*numbered("k", self.config.facts), *numbered("v", self.config.values)]
 
 
 class Compression(Synthetic):
@@ -274,16 +266,10 @@ class Compression(Synthetic):
     def classes(self, batch: Batch) -> TokenClasses:
         return _symbols_and_blanks(batch, self.config.symbols)
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         c = self.config
-        return [
-            _symbol(token, c.symbols) if token < c.symbols + 2 else self._spelt(token - c.symbols - 2)
-            for token in tokens
-        ]
-
-    def _spelt(self, number: int) -> str:
-        c = self.config
-        return ".".join(str(number // c.symbols**n % c.symbols) for n in range(c.items - 1, -1, -1))
+        windows = itertools.product(range(c.symbols), repeat=c.items)
+        return [*_symbols(c.symbols), *(".".join(map(str, window)) for window in windows)]
 
 
 def _symbols_and_blanks(batch: Batch, symbols: int) -> TokenClasses:
@@ -291,7 +277,6 @@ def _symbols_and_blanks(batch: Batch, symbols: int) -> TokenClasses:
     return TokenClasses(("symbol", "other", "answer due"), kind_BT)
 
 
-def _symbol(token: int, symbols: int) -> str:
-    if token < symbols:
-        return f"s{token}"
-    return "·" if token == symbols else "|"
+def _symbols(count: int) -> list[str]:
+    """How symbols are read, what stands between them, and the marker."""
+    return [*numbered("s", count), "·", "|"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from crossbreed.core.contracts.task import IGNORE, Batch, TokenClasses
 from crossbreed.plugins.tasks.configs import RecallConfig
-from crossbreed.plugins.tasks.synthetic import Floats, Rows, Synthetic, unlabelled
+from crossbreed.plugins.tasks.synthetic import Floats, Rows, Synthetic, numbered, unlabelled
 
 
 class Recall(Synthetic):
@@ -41,17 +39,10 @@ class Recall(Synthetic):
         pair_T = torch.where(at_T < 2 * self.config.pairs, at_T % 2, 2)
         return TokenClasses(("key", "value", "filler", "query"), pair_T + (batch.labels_BT != IGNORE))
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         """Fillers are dots, keys ``k0`` ..., values ``v0`` ..., so that an answer is seen to be one."""
         c = self.config
-
-        def word(token: int) -> str:
-            if token < c.fillers:
-                return "·"
-            key = token - c.fillers
-            return f"k{key}" if key < c.keys else f"v{key - c.keys}"
-
-        return [word(token) for token in tokens]
+        return [*["·"] * c.fillers, *numbered("k", c.keys), *numbered("v", c.values)]
 
     @property
     def numbers(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import permutations
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from crossbreed.core.contracts.task import IGNORE, Batch, TokenClasses
 from crossbreed.plugins.tasks.scores import most_frequent
-from crossbreed.plugins.tasks.synthetic import Floats, Ints, Rows, Synthetic, below, solved
+from crossbreed.plugins.tasks.synthetic import Floats, Ints, Rows, Synthetic, below, numbered, solved
 from crossbreed.plugins.tasks.synthetic_configs import (
     ArithmeticConfig,
     ParityConfig,
@@ -140,9 +139,8 @@ class Arithmetic(Synthetic):
             ("number", "operation", "end"), torch.where(batch.tokens_BT == c.vocab - 1, 2, operation_BT)
         )
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
-        m = self.config.modulus
-        return [str(t) if t < m else f"{self.OPERATIONS}·"[t - m] for t in tokens]
+    def spelling(self) -> list[str]:
+        return [*map(str, range(self.config.modulus)), *self.OPERATIONS, "·"]
 
 
 class Registers(Synthetic):
@@ -212,17 +210,9 @@ class Registers(Synthetic):
             ("register", "operation", "operand", "end"), kind_T.expand_as(batch.tokens_BT).clone()
         )
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         c = self.config
-
-        def word(token: int) -> str:
-            if token < c.modulus:
-                return str(token)
-            if token < c.modulus + c.registers:
-                return f"r{token - c.modulus}"
-            return f"{self.OPERATIONS}·"[token - c.modulus - c.registers]
-
-        return [word(token) for token in tokens]
+        return [*map(str, range(c.modulus)), *numbered("r", c.registers), *self.OPERATIONS, "·"]
 
 
 def _asked(states: Ints, scored: Scored) -> Ints:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +19,7 @@ from crossbreed.plugins.tasks.synthetic import (
     Synthetic,
     below,
     first_places,
+    numbered,
     solved,
     unlabelled,
 )
@@ -71,8 +71,9 @@ class NoisyRecall(Synthetic):
         names = ("noise", "new key", "value", "key again")
         return TokenClasses(names, torch.where(batch.labels_BT != IGNORE, 3, kind_BT))
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
-        return [_word(token, ("n", self.config.noises), ("k", self.config.keys), "v") for token in tokens]
+    def spelling(self) -> list[str]:
+        c = self.config
+        return [*numbered("n", c.noises), *numbered("k", c.keys), *numbered("v", c.values)]
 
 
 class FuzzyRecall(Synthetic):
@@ -166,12 +167,9 @@ class FuzzyRecall(Synthetic):
             ("key", "value", "end", "answer due"), torch.where(batch.labels_BT != IGNORE, 3, kind_BT)
         )
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
+    def spelling(self) -> list[str]:
         c = self.config
-        return [
-            "·" if token == c.vocab - 1 else _word(token, ("a", c.key_tokens), ("b", c.value_tokens), "")
-            for token in tokens
-        ]
+        return [*numbered("a", c.key_tokens), *numbered("b", c.value_tokens), "·"]
 
 
 class FillerRecall(Synthetic):
@@ -285,8 +283,9 @@ class FillerRecall(Synthetic):
         follows_BT2 = followers[before_BT * F + last_BT] == next_BT[..., None]
         return follows_BT2.any(dim=-1) & (count_BT >= 2)
 
-    def words(self, tokens: Sequence[int]) -> list[str]:
-        return [_word(token, ("f", self.config.fillers), ("k", self.config.keys), "v") for token in tokens]
+    def spelling(self) -> list[str]:
+        c = self.config
+        return [*numbered("f", c.fillers), *numbered("k", c.keys), *numbered("v", c.values)]
 
 
 def mark_places(u: Floats, marks: int) -> Ints:
@@ -315,12 +314,3 @@ def _seen_before(key: Ints) -> np.ndarray:
     seen = np.empty_like(repeats)
     np.put_along_axis(seen, order, repeats, axis=1)
     return seen
-
-
-def _word(token: int, first: tuple[str, int], second: tuple[str, int], third: str) -> str:
-    """A letter for the range that a token is of, and its number there."""
-    for letter, count in (first, second):
-        if token < count:
-            return f"{letter}{token}"
-        token -= count
-    return f"{third}{token}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -72,6 +72,14 @@ class Synthetic(Task):
     def evaluation_hash(self) -> str:
         return digest(self._evaluation_rows)
 
+    def spelling(self) -> list[str]:
+        """Every token as people read it, in order of ids; the ids themselves unless a task says more."""
+        return [str(token) for token in range(self.vocab)]
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        spelt = dict(enumerate(self.spelling()))
+        return [spelt.get(token, str(token)) for token in tokens]
+
     def metrics(self, totals: Totals) -> dict[str, float]:
         return accuracy(self.name, totals)
 
@@ -105,6 +113,11 @@ class Synthetic(Task):
 
     def _draw(self, random: np.random.Generator, rows: int, judged: bool = False) -> Rows:
         return self.write(random.random((rows, self.numbers)), judged)
+
+
+def numbered(letter: str, count: int) -> list[str]:
+    """Words for a range of tokens: a letter, and the place in the range."""
+    return [f"{letter}{place}" for place in range(count)]
 
 
 def unlabelled(tokens: Ints) -> Ints:
