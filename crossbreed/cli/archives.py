@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, StudyName, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json, size
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def export_study(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A name from `crossbreed study list`.")],
+    name: StudyName,
     place: Annotated[
         str,
         typer.Argument(

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossbreed.cli.front import candidates_of
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, StudyName, registry_of
 from crossbreed.cli.output import data_console, print_json, table
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from crossbreed.core.search.pairs import Comparison
     from crossbreed.core.search.statistics import Paired
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name from `crossbreed study list`.")]
 PAIRED = "First minus second on the seeds both have, with 95% Student t intervals. p: two-sided, corrected for the number of tests (Holm)."
 GENES = (
     "After minus before over pairs of candidates that differ in this gene alone, with 95% Student t intervals over pairs. "

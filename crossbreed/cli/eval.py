@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crossbreed.cli.generate import DeviceOption, DtypeOption
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, RunKey, registry_of
 from crossbreed.cli.output import data_console, log_console, only_logs, print_json, table
 from crossbreed.core.errors import ConfigError
 
@@ -24,7 +24,7 @@ _PANEL = "lm-evaluation-harness"
 
 
 def evaluate_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A trained run, as study/number/seed.")],
+    run: RunKey,
     point: Annotated[
         list[str] | None,
         typer.Option(

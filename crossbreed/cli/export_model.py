@@ -9,12 +9,12 @@ import typer
 
 from crossbreed.cli.conventions import CONVENTIONS, MEMORY
 from crossbreed.cli.generate import PointOption
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, RunKey, registry_of
 from crossbreed.cli.output import data_console, print_json
 
 
 def export_model(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A trained run, as study/number/seed.")],
+    run: RunKey,
     out: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for the model's files.")],
     point: PointOption = "own",
     db: Db = DEFAULT_DB,

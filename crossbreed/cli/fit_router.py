@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, RunKey, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json, si, table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def fit_router(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A trained run, as study/number/seed.")],
+    run: RunKey,
     steps: Annotated[int, typer.Option(min=1, help="Steps of the fit, for each router.")] = 2000,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens to fit on, at most, for each router.")] = 32_768,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",

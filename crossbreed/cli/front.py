@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, NewestStudy, Plugins, registry_of
 from crossbreed.cli.output import data_console, print_json
 from crossbreed.core.errors import ConfigError
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def front(
-    study: Annotated[
-        str | None, typer.Argument(metavar="[STUDY]", help="A study's name; the newest one if left out.")
-    ] = None,
+    study: NewestStudy = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every candidate, the front's members starred.")
     ] = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, RunKey, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json, table
 from crossbreed.core.errors import ConfigError
 
@@ -35,7 +35,7 @@ MOST_RUNS = 12
 
 
 def generate(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A trained run, as study/number/seed.")],
+    run: RunKey,
     prompt: Annotated[
         str,
         typer.Option(

@@ -34,6 +34,11 @@ Db = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name from `crossbreed study list`.")]
+NewestStudy = Annotated[
+    str | None, typer.Argument(metavar="[STUDY]", help="A study's name; the newest one if left out.")
+]
+RunKey = Annotated[str, typer.Argument(metavar="RUN", help="A trained run, as study/number/seed.")]
 Debug = Annotated[bool, typer.Option("--debug", help="On bad input, show the whole traceback.")]
 
 

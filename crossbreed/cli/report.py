@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, NewestStudy, Plugins, registry_of
 from crossbreed.cli.output import log_console
 from crossbreed.core.errors import ConfigError
 
@@ -25,9 +25,7 @@ FORMS = {
 
 
 def report(
-    study: Annotated[
-        str | None, typer.Argument(metavar="[STUDY]", help="A study's name; the newest one if left out.")
-    ] = None,
+    study: NewestStudy = None,
     out: Annotated[
         Path | None,
         typer.Option(

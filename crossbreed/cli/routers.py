@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, registry_of
+from crossbreed.cli.options import DEFAULT_DB, Db, Debug, Json, Plugins, RunKey, registry_of
 from crossbreed.cli.output import data_console, log_console, print_json
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ KINDS = ("decisions", "text", "agreement", "switches", "experts", "depth_attenti
 
 
 def routers(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A trained run, as study/number/seed.")],
+    run: RunKey,
     point: Annotated[
         str,
         typer.Option(

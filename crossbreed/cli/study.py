@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 import yaml
 from rich.markup import escape
 
-from crossbreed.cli.options import DEFAULT_DB, Commands, Db, Debug, Json, Plugins, examples, registry_of
+from crossbreed.cli.options import (
+    DEFAULT_DB,
+    Commands,
+    Db,
+    Debug,
+    Json,
+    Plugins,
+    StudyName,
+    examples,
+    registry_of,
+)
 from crossbreed.cli.output import data_console, print_json, table
 
 if TYPE_CHECKING:
@@ -52,7 +61,7 @@ def list_studies(
     "show", epilog=examples("crossbreed study show quickstart", "crossbreed study show quickstart --json")
 )
 def show_study(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A name from `crossbreed study list`.")],
+    name: StudyName,
     db: Db = DEFAULT_DB,
     plugin: Plugins = None,
     json: Json = False,
