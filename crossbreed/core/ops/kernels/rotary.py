@@ -51,7 +51,9 @@ def _rotate(x, position, speeds, y, position_n, H, K, half, SIGN: tl.constexpr, 
     h = tl.arange(0, HEADS)[:, None]
     at = row * H * K + h * K
     i = tl.arange(0, HALF)
-    angle = tl.load(position + row * position_n).to(tl.float32) * tl.load(speeds + i, mask=i < half, other=0.0)
+    angle = tl.load(position + row * position_n).to(tl.float32) * tl.load(
+        speeds + i, mask=i < half, other=0.0
+    )
     cos, sin = tl.cos(angle)[None, :], SIGN * tl.sin(angle)[None, :]
     pairs = (h < H) & (i < half)[None, :]
     first = tl.load(x + at + i[None, :], mask=pairs, other=0.0).to(tl.float32)
