@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crossbreed.core.cache import CACHE, cache_folder
 from crossbreed.core.errors import ConfigError
 from crossbreed.plugins.tasks.corpus import Corpus
 from crossbreed.plugins.tasks.tokens import Tokens
@@ -26,8 +27,6 @@ VERSION = 1
 SHARD_TOKENS = 1 << 24
 AT_ONCE = 256
 """Documents that are tokenised together."""
-CACHE = "CROSSBREED_CACHE"
-"""Names the folder that shards are kept in."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,6 @@ def split(corpus: Corpus, tokens: Tokens, eval_fraction: float) -> Split:
         finally:
             shutil.rmtree(made, ignore_errors=True)
     return _read(folder)
-
-
-def cache_folder() -> Path:
-    """Where what can be made again is kept: CROSSBREED_CACHE, or the user's cache."""
-    named = os.environ.get(CACHE)
-    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(named).expanduser() if named else Path(user).expanduser() / "crossbreed"
 
 
 def _hash(document: str) -> int:
