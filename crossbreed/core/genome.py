@@ -223,9 +223,9 @@ def _expand(item: Any, named: Mapping[str, Any]) -> list[Any]:
     return [named[name]] * count
 
 
-def digest(architecture: Architecture) -> str:
-    """SHA-256 (hex) of an architecture's sorted JSON. Call it on the canonical form."""
-    text = json.dumps(architecture.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+def digest(part: Architecture | Sublayer) -> str:
+    """SHA-256 (hex) of the sorted JSON of an architecture, or of a part of one. Call it on the canonical form."""
+    text = json.dumps(part.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -130,7 +130,8 @@ class OperatingPoint:
             return trained
         from crossbreed.core.model.language_model import LanguageModel
 
-        model, weights = LanguageModel(architecture, parts, backend=backend), trained.state_dict()
+        model = LanguageModel(architecture, parts, backend=backend, chosen=trained.chosen)
+        weights = trained.state_dict()
         lacking = sorted(model.state_dict().keys() - weights.keys())
         if lacking:
             raise ConfigError(

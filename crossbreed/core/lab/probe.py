@@ -1,12 +1,12 @@
 """Backends against the reference, on the device that is to serve them: a kernel may be silently wrong on a new one.
 
-A worker asks this of every mixer that states more than the reference before it builds a candidate with it, once a process. A
+A worker asks this of every mixer that has more than the reference before it builds a candidate with it, once a process. A
 backend that fails is refused by name; no other one takes its place without a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,18 +21,20 @@ from crossbreed.core.errors import OutOfMemory, WrongBackend
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.lab.environment import backends, device_name, precision
+from crossbreed.core.lab.lone import VOCAB, lone_mixers, sublayer_of
 from crossbreed.core.model.language_model import LanguageModel
-from crossbreed.core.model.legality import mode_readers, stated_backends
+from crossbreed.core.model.legality import backend_for, stated_backends
 
-TOKENS, VOCAB = 130, 64
+TOKENS = 130
 """Tokens of the one row: two chunks of 64 and a last partial one."""
 CUTS = (0, 65, TOKENS - 1, TOKENS)
 """Pieces: the second starts inside a chunk, the last is a decoded token."""
-DEPTHS = 2
-"""Times that a mixer is run over its own output at most: more of them make much of what rounding does in the first."""
 LOUD = 1.2
 """Noise added to every matrix of a mixer, so that parts that start at zero are seen: what an output of a product is moved by.
 More would saturate softmax, and the last bits of a score would decide where attention looks."""
+STIRS = 4
+"""Times that the last bits of the input are changed: one change may turn no choice of an expert where another order of
+summation does."""
 NOISE = {"float32": 1000.0, "bfloat16": 2.0}
 """How many times what the last bits of the input change two ways of computing may differ; in bfloat16 those last bits are many,
 and a choice of experts that they turn is turned by another order of summation, too."""
@@ -60,21 +62,32 @@ _ANSWERS: dict[tuple[str, ...], Probed | WrongBackend] = {}
 
 
 def probe(
-    architecture: Architecture, registry: Registry, device: torch.device, *, backend: str, dtype: str
+    architecture: Architecture,
+    registry: Registry,
+    device: torch.device,
+    *,
+    backend: str,
+    dtype: str,
+    chosen: Mapping[str, str] | None = None,
 ) -> list[Probed]:
-    """Compare ``backend`` of every mixer that has more than the reference with the reference: one row of 130 tokens, whole,
-    in pieces with a decoded token, and in training with its gradients.
+    """Compare ``backend``, under ``auto`` the ``chosen`` ones (see ``LanguageModel``), with the reference for every mixer that
+    has more than it: one row of 130 tokens, whole, in pieces with a decoded token, and in training with its gradients.
 
-    dtype: ``float32``, or ``bfloat16`` for autocast. Raises WrongBackend for the first that computes something else, and
-    ConfigError for a backend that cannot be built here.
+    On a CUDA device ``auto`` has more for every mixer: kernels of our own. dtype: ``float32``, or ``bfloat16`` for autocast.
+    Raises WrongBackend for the first that computes something else, and ConfigError for a backend that cannot be built here.
     """
     precision(dtype, device)
     found = []
-    for alone in _mixers(architecture, registry, backend):
+    for alone in lone_mixers(architecture):
+        stated = stated_backends(sublayer_of(alone), registry)
+        built = backend_for(sublayer_of(alone), registry, backend, chosen)
+        fused = built == "auto" and _kernels_of_our_own(device)
+        if not fused and not (stated and backend in ("auto", "reference", *stated)):
+            continue
         plugins = repr(sorted(registry.identities(alone).items()))
-        key = (genome.digest(alone), plugins, backend, str(device), dtype)
+        key = (genome.digest(alone), plugins, built, str(device), dtype)
         if key not in _ANSWERS:
-            _ANSWERS[key] = _answer(alone, registry, device, backend, dtype)
+            _ANSWERS[key] = _answer(alone, registry, device, built, dtype)
         answer = _ANSWERS[key]
         if isinstance(answer, WrongBackend):
             raise answer
@@ -82,35 +95,23 @@ def probe(
     return found
 
 
-def _mixers(architecture: Architecture, registry: Registry, backend: str) -> Iterator[Architecture]:
-    """For each mixer that ``backend`` may serve, as it is configured, an architecture that holds nothing else."""
-    seen = []
-    for (s, _, _), sublayer in architecture.sublayers():
-        depth = architecture.stages[s].depth
-        few = depth.model_copy(update={"repeats": min(depth.repeats, DEPTHS)})
-        one = genome.Stage(blocks=(genome.Block(sublayers=(sublayer,)),), depth=few)
-        alone = Architecture(vocab=VOCAB, d_model=architecture.d_model, stages=(one,))
-        if mode_readers(alone):
-            alone = alone.model_copy(update={"mode_router": architecture.mode_router})
-        stated = stated_backends(sublayer, registry)
-        if stated and backend in ("auto", "reference", *stated) and alone not in seen:
-            seen.append(alone)
-            yield alone
+def _kernels_of_our_own(device: torch.device) -> bool:
+    """Whether there are any for ``device``, in what no library computes faster."""
+    return device.type == "cuda"
 
 
 def _answer(
     alone: Architecture, registry: Registry, device: torch.device, backend: str, dtype: str
 ) -> Probed | WrongBackend:
     """What came of comparing one mixer's backend; raises ConfigError where it cannot be built, and for want of memory."""
-    mixer = alone.stages[0].blocks[0].sublayers[0].mixer
+    mixer = sublayer_of(alone).mixer
     able = registry.descriptor("mixer", mixer).capabilities
     served, reference = (
         LanguageModel(alone, registry, backend=name).to(device) for name in (backend, "reference")
     )
     with precision(dtype, device):
         used = "+".join(sorted(set(backends(served).values()))) or backend
-    # Under ``auto`` what no library computes faster is computed by kernels of our own on a CUDA device.
-    if used == "reference" and (backend == "reference" or device.type == "cpu"):
+    if used == "reference" and not (backend == "auto" and _kernels_of_our_own(device)):
         return Probed(mixer, used, device_name(device), dtype, 0.0, FLOORS[device.type, dtype])
     where = f"backend {used!r} of mixer {mixer!r} on {device_name(device)} in {dtype}"
     _speak(reference)
@@ -123,13 +124,12 @@ def _answer(
         # Somebody's kernel may raise anything; it is what the probe found.
         return WrongBackend(f"{where} fails its probe: it raised {type(error).__name__}: {error}")
     wanted, again = (_computed(reference, dtype, able) for _ in range(2))
-    _stir(reference, dtype)
-    stirred = _computed(reference, dtype, able)
+    stirred = [_computed(model, dtype, able) for model in _stirred(reference, dtype)]
     closest = Probed(mixer, used, device_name(device), dtype, 0.0, 1.0)
     for name, right in wanted.items():
         if not right.isfinite().all():
             return WrongBackend(f"{where} cannot be probed: the reference's {name} are not finite")
-        noise = max(_share(right, again[name]), _share(right, stirred[name]))
+        noise = max(_share(right, other[name]) for other in (again, *stirred))
         allowed = max(FLOORS[device.type, dtype], NOISE[dtype] * noise)
         off = _share(right, got[name])
         if not off <= allowed:
@@ -211,12 +211,16 @@ def _speak(model: LanguageModel) -> None:
             )
 
 
-def _stir(model: LanguageModel, dtype: str) -> None:
-    """Change the last bits of the input, in the precision that is computed in."""
-    weight = model.embedding.weight
-    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)).to(weight)
-    with torch.no_grad():
-        weight.mul_(1 + torch.finfo(getattr(torch, dtype)).eps * noise)
+def _stirred(model: LanguageModel, dtype: str) -> Iterator[LanguageModel]:
+    """The model with the last bits of its input changed, in the precision that is computed in; STIRS times."""
+    weight, eps = model.embedding.weight, torch.finfo(getattr(torch, dtype)).eps
+    before = weight.detach().clone()
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(STIRS):
+        noise = torch.randn(weight.shape, generator=generator).to(weight)
+        with torch.no_grad():
+            weight.copy_(before * (1 + eps * noise))
+        yield model
 
 
 def _share(right: Tensor, other: Tensor) -> float:

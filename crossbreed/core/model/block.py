@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from crossbreed.core import genome
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.mixer import MixerBuild
 from crossbreed.core.contracts.parts import Parts
-from crossbreed.core.model.legality import stated_backends
+from crossbreed.core.model.legality import backend_for
 from crossbreed.core.model.routing import RoutedSite, RouterSizes
 from crossbreed.core.model.state import Carry
 from crossbreed.core.ops.norm import rms_norm
@@ -31,21 +32,18 @@ class RMSNorm(nn.Module):
 
 @dataclass(frozen=True)
 class ModelBuild:
-    """What every block of one model shares. ``writes``: how often the model writes into its residual stream."""
+    """What every block of one model shares. ``writes``: how often the model writes into its residual stream; ``chosen``: see
+    ``legality.backend_for``."""
 
     d_model: int
     vocab: int
     parts: Parts
     backend: str
     writes: int
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
     def sizes(self) -> RouterSizes:
         return RouterSizes(self.d_model, self.vocab, self.parts)
-
-    def backend_for(self, sublayer: genome.Sublayer) -> str:
-        """What a mixer is built with: beside one that has the forced backend, one without it computes as it would of itself."""
-        able = ("auto", "reference", *stated_backends(sublayer, self.parts))
-        return self.backend if self.backend in able else "auto"
 
 
 @dataclass
@@ -87,7 +85,9 @@ class Block(nn.Module):
         self.mixers = nn.ModuleList()
         for sublayer in gene.sublayers:
             config = parts.config("mixer", sublayer.mixer, sublayer.params)
-            mixer_build = MixerBuild(D, depths, build.backend_for(sublayer), parts)
+            mixer_build = MixerBuild(
+                D, depths, backend_for(sublayer, parts, build.backend, build.chosen), parts
+            )
             self.mixers.append(parts.factory("mixer", sublayer.mixer)(config, mixer_build))
         count = len(self.mixers)
         self.norms = nn.ModuleList(

@@ -56,21 +56,29 @@ class Statistics:
 
 class LanguageModel(nn.Module):
     """A genome, in whatever form, as a module. Equal (architecture, seed) gives equal weights; the global generator is left
-    untouched. With ``backend`` "reference" PyTorch computes alone, without a kernel of ours or anybody's.
+    untouched. With ``backend`` "reference" PyTorch computes alone, without a kernel of ours or anybody's; under "auto" mixers
+    compute as ``chosen`` says, by the digests of their sublayers, or as they would of themselves.
 
     Raises ConfigError or MissingCapability before any weight is allocated when the genome is not legal.
     """
 
     def __init__(
-        self, architecture: genome.Architecture, parts: Parts, *, seed: int = 0, backend: str = "auto"
+        self,
+        architecture: genome.Architecture,
+        parts: Parts,
+        *,
+        seed: int = 0,
+        backend: str = "auto",
+        chosen: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         architecture = parts.canonical(architecture)
         check(architecture, parts)
         check_backend(architecture, parts, backend)
         self.architecture, self.plain = architecture, backend == "reference"
+        self.chosen = dict(chosen or {})
         D, V = architecture.d_model, architecture.vocab
-        build = ModelBuild(D, V, parts, backend, writes=_stream_writes(architecture, parts))
+        build = ModelBuild(D, V, parts, backend, _stream_writes(architecture, parts), self.chosen)
         with seeded(seed):
             self.embedding = nn.Embedding(V, D)
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 from crossbreed.core import genome
@@ -45,6 +46,18 @@ def stated_backends(sublayer: genome.Sublayer, parts: Parts) -> frozenset[str]:
     names = [sublayer.mixer, *(reader.name for reader in readers)]
     stated = {one for name in names for one in parts.descriptor("mixer", name).capabilities.backends}
     return frozenset(stated - {"reference"})
+
+
+def backend_for(
+    sublayer: genome.Sublayer, parts: Parts, backend: str, chosen: Mapping[str, str] | None = None
+) -> str:
+    """What a mixer is built with: beside one that has the forced backend, one without it computes as it would of itself.
+
+    ``chosen``: under ``auto``, the backends of mixers by the digests of their sublayers.
+    """
+    if backend == "auto":
+        return (chosen or {}).get(genome.digest(sublayer), backend)
+    return backend if backend in ("reference", *stated_backends(sublayer, parts)) else "auto"
 
 
 def check_backend(architecture: genome.Architecture, parts: Parts, backend: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from crossbreed.core.host import Host, PluginFile
 from crossbreed.core.lab import probe as probes
 from crossbreed.core.lab.probe import probe
 from crossbreed.core.lab.records import Finished, Started
+from crossbreed.core.ops import kernels
 
 CPU = torch.device("cpu")
 
@@ -71,6 +73,73 @@ def test_the_reference_alone_is_not_compared(registry):
     assert (same.backend, same.error) == ("reference", 0.0)
 
 
+OURS = {
+    "swiglu": ("crossbreed.plugins.mixers.swiglu.silu_times", {"hidden": 24}),
+    "experts": ("crossbreed.plugins.mixers.experts.routed_swiglu", {"experts": 4, "hidden": 8}),
+    "depth_attention": (
+        "crossbreed.plugins.mixers.depth_reader.depth_attention",
+        {"heads": 2, "head_size": 8},
+    ),
+    "mamba2": ("crossbreed.plugins.mixers.sequence.short_conv", {"heads": 2, "state_size": 8}),
+}
+"""By mixer, an operation that has a kernel of our own on a CUDA device."""
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Operations have kernels of our own here, too; what they compute is given."""
+    monkeypatch.setattr(probes, "_kernels_of_our_own", lambda device: True)
+    monkeypatch.setattr(probes, "_ANSWERS", {})
+
+    def ours(mixer, kernel):
+        where, params = OURS[mixer]
+        module, _, name = where.rpartition(".")
+        operation = getattr(importlib.import_module(module), name)
+
+        def either(*given, **named):
+            found = operation(*given, **named)
+            return found if kernels._PLAIN.get() else kernel(found)
+
+        monkeypatch.setattr(where, either)
+        return params
+
+    return ours
+
+
+def scaled(found, factor):
+    return (scaled(found[0], factor), *found[1:]) if isinstance(found, tuple) else found * factor
+
+
+@pytest.mark.parametrize("mixer", OURS)
+def test_kernels_of_our_own_are_compared_with_the_reference_under_auto_alone(registry, ours, mixer):
+    params = ours(mixer, lambda found: scaled(found, 1.0 + 1e-6))
+    (found,) = probed(registry, mixer=mixer, **params)
+    assert found.mixer == mixer
+    assert 0 < found.error <= found.allowed < 0.1
+    assert all(alone.error == 0 for alone in probed(registry, backend="reference", mixer=mixer, **params))
+
+
+@pytest.mark.parametrize("mixer", OURS)
+def test_a_wrong_kernel_of_our_own_is_refused_with_the_mixer_that_it_serves(registry, ours, mixer):
+    params = ours(mixer, lambda found: scaled(found, 1.5))
+    with pytest.raises(WrongBackend, match=f"of mixer '{mixer}' on .* fails its probe"):
+        probed(registry, mixer=mixer, **params)
+
+
+def test_beside_a_forced_backend_mixers_without_it_are_probed_as_they_are_built(registry, ours):
+    ours("swiglu", lambda found: scaled(found, 1.5))
+    sublayers = [{"mixer": "twin"}, {"mixer": "swiglu"}]
+    data = {**holding(), "stages": [{"blocks": [{"sublayers": sublayers}]}]}
+    with pytest.raises(WrongBackend, match="backend 'auto' of mixer 'swiglu'"):
+        probe(
+            registry.canonical(Architecture.model_validate(data)),
+            registry,
+            CPU,
+            backend="fused",
+            dtype="float32",
+        )
+
+
 def test_one_question_is_answered_once_a_process(registry, monkeypatch):
     first = probed(registry)
     asked = []
@@ -120,3 +189,18 @@ def test_what_many_layers_make_of_rounding_is_not_held_against_a_backend():
         dtype="bfloat16",
     )
     assert (found.backend, found.error <= found.allowed < 1) == ("sdpa", True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("d_model", [96, 512])
+@pytest.mark.parametrize("mixer", OURS)
+def test_kernels_of_our_own_pass_on_a_cuda_device(registry, mixer, d_model, dtype):
+    _, params = OURS[mixer]
+    sublayer = Sublayer(mixer=mixer, params=params)
+    stage = Stage(blocks=(Block(sublayers=(sublayer,)),), depth=DepthPolicy(name="recurrent", repeats=2))
+    architecture = registry.canonical(Architecture(vocab=64, d_model=d_model, stages=(stage,)))
+    cuda = torch.device("cuda")
+    (found,) = probe(architecture, registry, cuda, backend="auto", dtype=dtype)
+    assert found.mixer == mixer
+    assert found.error <= found.allowed
