@@ -307,7 +307,7 @@ def _environment(study: Study) -> Section:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Versions, which backends were used, and which were compared with the reference before they were."""
+    """Versions, which backends were used, how fast rivals were, and which were compared with the reference before they were used."""
     plain = {
         k: str(v) for k, v in environment.items() if isinstance(v, str | int | float) and k not in PROGRESS
     }
@@ -316,8 +316,21 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
         f"{p['mixer']} was checked against its reference": f"{p['backend']} in {p['dtype']}"
         for p in environment.get("probes") or ()
     }
+    raced = {
+        f"{s['mixer']} in training at {s['batch']} x {s['tokens']} in {s['dtype']}": _raced(s)
+        for s in environment.get("speeds") or ()
+    }
     libraries = environment.get("libraries") or {}
-    return plain | ({"backends": ", ".join(used)} if used else {}) | libraries | checked
+    return plain | ({"backends": ", ".join(used)} if used else {}) | libraries | checked | raced
+
+
+def _raced(speed: Mapping[str, Any]) -> str:
+    """How long backends of one mixer take, the fastest first, and which were left out."""
+    order = sorted(speed["seconds"].items(), key=lambda one: one[1])
+    return ", ".join(
+        [f"{served} {1e3 * seconds:.3g} ms" for served, seconds in order]
+        + [f"{served} left out: {why}" for served, why in speed["left_out"].items()]
+    )
 
 
 def report_parquet(study: Study) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crossbreed.core.artefacts import Artefacts, patiently
 from crossbreed.core.lab import checkpoint
-from crossbreed.core.lab.checkpoint import SUFFIX, Stored
+from crossbreed.core.lab.checkpoint import SUFFIX, Header, Stored
 from crossbreed.core.lab.records import RungDone
 from crossbreed.core.lab.train import Trainer
 
@@ -21,11 +21,10 @@ class Kept:
         """Whether there is any."""
         return any(name.endswith(SUFFIX) for name in self.folder.names())
 
-    def resume(self, trainer: Trainer, reach: int) -> None:
-        """Go on from the furthest one within ``reach`` tokens, if there is one."""
-        within = {n: h for n, h in checkpoint.headers(self.folder).items() if h.tokens <= reach}
-        if within:
-            trainer.load(self.folder, max(within, key=lambda name: within[name].step))
+    def furthest(self, reach: int) -> tuple[str, Header] | None:
+        """The name and header of the furthest one within ``reach`` tokens, if there is one."""
+        within = [(n, h) for n, h in checkpoint.headers(self.folder).items() if h.tokens <= reach]
+        return max(within, key=lambda one: one[1].step, default=None)
 
     def has(self, rung: int) -> bool:
         return self.folder.exists(name_of(rung))

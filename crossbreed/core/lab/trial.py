@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.errors import ConfigError, DiskFull
-from crossbreed.core.lab import analytics, lease, memory, outcome
+from crossbreed.core.lab import analytics, lease, memory, outcome, rivals
 from crossbreed.core.lab.candidate import Candidate
-from crossbreed.core.lab.environment import describe, pick_device, precision
+from crossbreed.core.lab.environment import describe, device_name, pick_device, precision
 from crossbreed.core.lab.evaluate import TOLERANCE, Evaluation, evaluate
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.kept import Kept, name_of
@@ -31,6 +31,7 @@ from crossbreed.core.lab.records import (
     Started,
     Waiting,
 )
+from crossbreed.core.lab.speeds import Speed
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.lab.verify import verify
 from crossbreed.core.model.language_model import LanguageModel
@@ -104,30 +105,42 @@ class _Trial:
         self.registry, self.architecture = candidate.registry, candidate.architecture
         self.task, self.recipe = candidate.task, candidate.recipe
         self.device = pick_device(job.device)
+        self.begun = self.kept.furthest(candidate.reach())
+        begun = {} if self.begun is None else self.begun[1].speeds
+        self.speeds = self._speeds(begun)
+        chosen = {speed.sublayer: speed.backend for speed in self.speeds}
         # Before the model itself: a kernel that is wrong on this device is to be named, not trained with.
         self.probes = probe(
-            self.architecture, self.registry, self.device, backend=job.backend, dtype=self.recipe.dtype
+            self.architecture,
+            self.registry,
+            self.device,
+            backend=job.backend,
+            dtype=self.recipe.dtype,
+            chosen=chosen,
         )
         # Before this process takes memory of the device, and before time goes into a candidate that does not fit.
         begins = "train" in job.phases and not self.kept.begun()
         measured = job.memory and begins and self.device.type == "cuda"
-        self.peak = memory.measured(job, stop) if measured else None
+        self.peak = memory.measured(replace(job, speeds=self.speeds), stop) if measured else None
         self.backend = backend_within(self.architecture, self.registry, job.backend)
-        self.model = LanguageModel(self.architecture, self.registry, seed=job.seed, backend=self.backend)
+        self.model = LanguageModel(
+            self.architecture, self.registry, seed=job.seed, backend=self.backend, chosen=chosen
+        )
         self.model.to(self.device)
         verify(self.model, candidate.ledger(self.architecture), job.certificate, job.key)
-        self.trainer = Trainer(
-            self.model, self.task, self.recipe, candidate.header(), emit, captured=job.captured
-        )
+        owner = replace(candidate.header(), speeds=begun | self._settled())
+        self.trainer = Trainer(self.model, self.task, self.recipe, owner, emit, captured=job.captured)
         self.profiled: set[OperatingPoint] = set()
         self.evaluation: tuple[int, Evaluation] | None = None
         self.off_budget = ""
 
     def run(self) -> Finished:
-        self.kept.resume(self.trainer, self.candidate.reach())
+        if self.begun is not None:
+            self.trainer.load(self.kept.folder, self.begun[0])
         with precision(self.recipe.dtype, self.device):
             environment = describe(self.device, self.model)
         environment["probes"] = [asdict(found) for found in self.probes]
+        environment["speeds"] = [asdict(found) for found in self.speeds]
         environment["plugins"] = self.registry.identities(self.architecture)
         self.emit(Started(environment, self.trainer.step))
         if self.peak is not None:
@@ -146,6 +159,27 @@ class _Trial:
                     f"unknown phase {phase!r} of run {self.job.key}; it must be 'profile', 'train' or 'evaluate'"
                 )
         return Finished("off_budget", self.off_budget) if self.off_budget else Finished("done")
+
+    def _speeds(self, begun: Mapping[str, list[dict[str, Any]]]) -> tuple[Speed, ...]:
+        """What its mixers are built with where their speeds decide: as the run began on such a device, else as is measured."""
+        name = device_name(self.device)
+        if self.job.speeds is not None or not rivals.contested(self.job, self.device):
+            return self.job.speeds or ()
+        if name in begun:
+            return tuple(Speed(**one) for one in begun[name])
+        return rivals.choose(
+            self.candidate,
+            self.device,
+            waiting=lambda why: self.emit(Waiting(why)),
+            alone=self._alone,
+            stop=self.stop,
+        )
+
+    def _settled(self) -> dict[str, list[dict[str, Any]]]:
+        """For its checkpoints, so that it goes on as it began."""
+        if not rivals.contested(self.job, self.device):
+            return {}
+        return {device_name(self.device): [asdict(speed) for speed in self.speeds]}
 
     def _train(self) -> None:
         if self.device.type == "cuda":

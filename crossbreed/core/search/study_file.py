@@ -145,8 +145,8 @@ class SearchSection(Section):
                 some seconds; without it the peak is that of the worker that trained it.
     points:     operating points, such as ``schedule:0=mamba2,-2.5%=attention``, ``threshold:+0.05`` or ``depth:2``, at which
                 candidates they fit are judged and timed beside their own decisions; all of them compete for the front.
-    backend:    who computes mixers: auto, reference, or by name one, such as fla, that computes those which have it; the others
-                compute as they would of themselves. ``crossbreed doctor`` lists them.
+    backend:    who computes mixers: auto, which on a CUDA device is the fastest as measured, reference, or by name one, such as fla,
+                that computes those which have it; the others compute as they would of themselves. ``crossbreed doctor`` lists them.
     captured:   on a CUDA device, record a training step once and replay it: the same kernels without the time to launch them.
     analytics:  look at a few rows of each routed run after it is timed, for ``crossbreed routers``.
     """

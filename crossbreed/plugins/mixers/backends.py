@@ -21,10 +21,11 @@ REFERENCE = "reference"
 SOFTMAX = ("sdpa", "flash_attn")
 DELTA = ("fla",)
 SSD = ("mamba_ssm", "fla")
-"""Fused implementations of the built-in readers, the one that ``auto`` takes first."""
+"""Fused implementations of the built-in readers."""
 FORCED_ONLY = frozenset({"flash_attn", "fla", "mamba_ssm"})
-"""What ``auto`` leaves alone: flash-attn is slower than cuDNN wherever both were measured, the recurrences' kernels try settings
-for minutes at each new size of a head, and mamba-ssm's were not yet seen to be right at all sizes."""
+"""What ``auto`` leaves alone where nothing was measured: the recurrences' kernels try settings for minutes at each new size of a
+head, and mamba-ssm's were not yet seen to be right at all sizes. A worker's race on a CUDA device takes them all in
+(``core.lab.rivals``)."""
 NARROW = ("torch.bfloat16", "torch.float16")
 
 

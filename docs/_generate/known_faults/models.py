@@ -44,6 +44,8 @@ NUMERICS = {
             "tests/core/lab/test_probe.py::test_a_wrong_backend_is_refused_with_what_is_wrong_about_it",
             "tests/core/lab/test_probe.py::test_a_worker_refuses_a_mixer_whose_backend_fails_and_takes_no_other_one",
             "tests/core/lab/test_probe.py::test_a_backend_that_is_wrong_on_cuda_alone_is_refused_there",
+            "tests/core/lab/test_probe.py::test_a_wrong_kernel_of_our_own_is_refused_with_the_mixer_that_it_serves",
+            "tests/core/lab/test_rivals.py::test_the_fastest_that_is_right_and_ready_is_chosen_in_a_process_of_its_own",
         ),
         "A worker probes every backend before it serves it.",
     ),
