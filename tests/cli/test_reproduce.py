@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from crossbreed.core.artefacts import Artefacts
+from crossbreed.core.host import Host
+from crossbreed.core.search.reproduce import plan
 from crossbreed.storage.repository import Repository
 from tests.cli.conftest import Cli
 from tests.cli.studies import write_study
@@ -52,6 +55,13 @@ def test_a_run_of_several_rungs_is_reproduced_bit_for_bit(cli: Cli, tmp_path: Pa
     words = cli("reproduce", "tiny/0/0", "--out", "third", "--threads", "2").out
     assert "losses differ, first at step " in words
     assert "Unlike the record: threads was 1, here it is 2." in words
+
+    # It is repeated by the backends that it had.
+    tamper("UPDATE run SET environment = json_set(environment, '$.speeds', json('[]'))")
+    with Repository.open("crossbreed.db") as repository:
+        device = (repository.run_by_key("tiny/0/0").environment or {})["device"]
+        job = plan(repository, "tiny/0/0", Host.load(), Artefacts.at("fourth")).job
+    assert (job.speeds, job.backend) == ({device: []}, "auto")
 
     # What cannot be repeated is bad input.
     tamper('UPDATE run SET identities = \'{"mixer:attention": "crossbreed 0.0.0"}\'')

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError, CrossbreedError
+from crossbreed.core.lab.speeds import Settled
 
 FORMAT = 1
 SUFFIX = ".safetensors"
@@ -30,8 +31,7 @@ class Header:
     architecture: digest of the canonical genome. recipe, task: as plain data; task includes its evaluation hash.
     pending:      (loss in nats, gradient norm) of steps whose curve point is still to come.
     metrics:      the evaluation at a rung's end; empty for a checkpoint taken in between.
-    speeds:       by the name of each device that it was trained on and that had a choice, what its mixers are built with there,
-                  each as a ``Speed``'s fields.
+    speeds:       what its mixers are built with, on the devices on which that was measured.
     """
 
     architecture: str
@@ -43,7 +43,7 @@ class Header:
     rung: int
     pending: list[list[float]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    speeds: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    speeds: Settled = field(default_factory=dict)
     format: int = FORMAT
 
 

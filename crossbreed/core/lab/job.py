@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.host import PluginFile
-from crossbreed.core.lab.speeds import Speed
+from crossbreed.core.lab.speeds import Settled
 from crossbreed.core.trust import Trust
 
 Phase = Literal["profile", "train", "evaluate"]
@@ -32,7 +32,7 @@ class Job:
     memory:       whether training that begins on a CUDA device has its memory peak measured first, in a process of its own.
     gpus:         the share of a GPU that its worker is to have; None: whatever it has.
     captured:     whether training may replay recorded passes on a CUDA device (see ``lab.passes``).
-    speeds:       what its mixers are built with where their speeds decide; None: what it began with, else the worker measures.
+    speeds:       what mixers of its candidate are built with, on the devices on which that was measured.
     judged:       operating points at which ``evaluate`` judges the model before its own decisions.
     """
 
@@ -60,7 +60,7 @@ class Job:
     memory: bool = True
     captured: bool = True
     gpus: float | None = None
-    speeds: tuple[Speed, ...] | None = None
+    speeds: Settled = field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
@@ -214,27 +214,29 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 @dataclass
 class _Watched:
-    """When a process that answers line by line is to be ended: told to ``stop``, or READY_S after its last line."""
+    """Whether a process that answers line by line is to be ended: when ``stop`` says so, or READY_S after its last line.
+
+    lines: told when it was last looked. late: whether that was so long ago that the next answer is overdue.
+    """
 
     told: Path
     stop: Callable[[], bool]
     lines: int = 0
-    since: float = field(default_factory=time.monotonic)
+    since: float = 0.0
+    late: bool = False
+
+    def __call__(self) -> bool:
+        lines = self.told.read_bytes().count(b"\n")
+        if lines != self.lines:
+            self.lines, self.since = lines, time.monotonic()
+        # What comes before the first line are imports, which are no backend's fault.
+        self.late = lines > 0 and time.monotonic() > self.since + READY_S
+        return self.late or self.stop()
 
     def answers(self) -> list[dict[str, Any]]:
         """What was told so far, behind the line that says that it is up."""
         lines = self.told.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in lines[1:] if line.endswith("\n")]
-
-    def late(self) -> bool:
-        """Whether the next answer is overdue. What comes before the first line are imports, which are no backend's fault."""
-        lines = self.told.read_bytes().count(b"\n")
-        if lines != self.lines:
-            self.lines, self.since = lines, time.monotonic()
-        return lines > 0 and time.monotonic() > self.since + READY_S
-
-    def __call__(self) -> bool:
-        return self.stop() or self.late()
 
 
 def _told(job: Job, rivals: Sequence[Rival], batch: Batch, stop: Callable[[], bool]) -> list[dict[str, Any]]:
@@ -249,9 +251,11 @@ def _told(job: Job, rivals: Sequence[Rival], batch: Batch, stop: Callable[[], bo
             try:
                 fresh.call(HERE, Question(job, rest, batch, str(told)), stop=watched)
             except fresh.Stopped:
-                if not watched.late():
+                if not watched.late:
                     raise
-                why = f"it was not ready within {READY_S:.0f} s"
+                # It may have answered after all, just before it was ended.
+                if len(watched.answers()) < watched.lines:
+                    why = f"it was not ready within {READY_S:.0f} s"
             except CrossbreedError as error:
                 why = str(error)
             new = watched.answers()

@@ -18,6 +18,8 @@ from crossbreed.core.cache import cache_folder
 from crossbreed.core.errors import ConfigError
 
 FOLDER = "speeds"
+Settled = dict[str, list[dict[str, Any]]]
+"""By the name of a device, the fields of each ``Speed`` that mixers of one candidate are built by there."""
 
 
 @dataclass(frozen=True)

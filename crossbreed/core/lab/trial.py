@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -31,7 +31,7 @@ from crossbreed.core.lab.records import (
     Started,
     Waiting,
 )
-from crossbreed.core.lab.speeds import Speed
+from crossbreed.core.lab.speeds import Settled
 from crossbreed.core.lab.train import Trainer
 from crossbreed.core.lab.verify import verify
 from crossbreed.core.model.language_model import LanguageModel
@@ -106,9 +106,8 @@ class _Trial:
         self.task, self.recipe = candidate.task, candidate.recipe
         self.device = pick_device(job.device)
         self.begun = self.kept.furthest(candidate.reach())
-        begun = {} if self.begun is None else self.begun[1].speeds
-        self.speeds = self._speeds(begun)
-        chosen = {speed.sublayer: speed.backend for speed in self.speeds}
+        self.settled = self._settled({} if self.begun is None else self.begun[1].speeds)
+        chosen = {one["sublayer"]: one["backend"] for one in self.settled.get(device_name(self.device), [])}
         # Before the model itself: a kernel that is wrong on this device is to be named, not trained with.
         self.probes = probe(
             self.architecture,
@@ -121,14 +120,14 @@ class _Trial:
         # Before this process takes memory of the device, and before time goes into a candidate that does not fit.
         begins = "train" in job.phases and not self.kept.begun()
         measured = job.memory and begins and self.device.type == "cuda"
-        self.peak = memory.measured(replace(job, speeds=self.speeds), stop) if measured else None
+        self.peak = memory.measured(replace(job, speeds=self.settled), stop) if measured else None
         self.backend = backend_within(self.architecture, self.registry, job.backend)
         self.model = LanguageModel(
             self.architecture, self.registry, seed=job.seed, backend=self.backend, chosen=chosen
         )
         self.model.to(self.device)
         verify(self.model, candidate.ledger(self.architecture), job.certificate, job.key)
-        owner = replace(candidate.header(), speeds=begun | self._settled())
+        owner = replace(candidate.header(), speeds=self.settled)
         self.trainer = Trainer(self.model, self.task, self.recipe, owner, emit, captured=job.captured)
         self.profiled: set[OperatingPoint] = set()
         self.evaluation: tuple[int, Evaluation] | None = None
@@ -140,7 +139,7 @@ class _Trial:
         with precision(self.recipe.dtype, self.device):
             environment = describe(self.device, self.model)
         environment["probes"] = [asdict(found) for found in self.probes]
-        environment["speeds"] = [asdict(found) for found in self.speeds]
+        environment["speeds"] = self.settled.get(device_name(self.device))
         environment["plugins"] = self.registry.identities(self.architecture)
         self.emit(Started(environment, self.trainer.step))
         if self.peak is not None:
@@ -160,26 +159,20 @@ class _Trial:
                 )
         return Finished("off_budget", self.off_budget) if self.off_budget else Finished("done")
 
-    def _speeds(self, begun: Mapping[str, list[dict[str, Any]]]) -> tuple[Speed, ...]:
-        """What its mixers are built with where their speeds decide: as the run began on such a device, else as is measured."""
-        name = device_name(self.device)
-        if self.job.speeds is not None or not rivals.contested(self.job, self.device):
-            return self.job.speeds or ()
-        if name in begun:
-            return tuple(Speed(**one) for one in begun[name])
-        return rivals.choose(
+    def _settled(self, begun: Settled) -> Settled:
+        """What its mixers are built with where their speeds decide: as it began on such a device, as its candidate's other runs
+        were, or else as is measured."""
+        known, name = {**self.job.speeds, **begun}, device_name(self.device)
+        if name in known or not rivals.contested(self.job, self.device):
+            return known
+        found = rivals.choose(
             self.candidate,
             self.device,
             waiting=lambda why: self.emit(Waiting(why)),
             alone=self._alone,
             stop=self.stop,
         )
-
-    def _settled(self) -> dict[str, list[dict[str, Any]]]:
-        """For its checkpoints, so that it goes on as it began."""
-        if not rivals.contested(self.job, self.device):
-            return {}
-        return {device_name(self.device): [asdict(speed) for speed in self.speeds]}
+        return {**known, name: [asdict(speed) for speed in found]}
 
     def _train(self) -> None:
         if self.device.type == "cuda":

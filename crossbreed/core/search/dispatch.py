@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from crossbreed.core import genome
 from crossbreed.core.genome import Architecture
 from crossbreed.core.lab.job import Job, Phase
 from crossbreed.core.lab.operating_points import OperatingPoint
+from crossbreed.core.lab.speeds import Settled
 from crossbreed.core.search import preview
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.candidates import OWN
@@ -73,6 +75,15 @@ def job_for(
         # Every seed of a candidate needs the same memory.
         memory=first and file.search.peaks,
     )
+
+
+def settled(runs: Iterable[RunRow]) -> Settled:
+    """What mixers of one candidate are built with, by device, where its runs have measured that: the first one's word counts."""
+    found: Settled = {}
+    for environment in (run.environment or {} for run in runs):
+        if environment.get("speeds") is not None:
+            found.setdefault(environment["device"], environment["speeds"])
+    return found
 
 
 @dataclass

@@ -12,7 +12,7 @@ from crossbreed.core.lab.records import Finished, Record, Started, Waiting
 from crossbreed.core.search.agenda import Item
 from crossbreed.core.search.board import Board
 from crossbreed.core.search.deadlines import Deadlines
-from crossbreed.core.search.dispatch import job_for
+from crossbreed.core.search.dispatch import job_for, settled
 from crossbreed.core.search.executors.base import Executor, Lost, Report, Spool, Taken
 from crossbreed.core.search.hold import RUN_LEASE_S
 from crossbreed.core.search.intake import Intake, run_folder
@@ -135,6 +135,7 @@ class Jobs:
             else:
                 lease = self.repository.lease_run(run_id, signature, seconds=RUN_LEASE_S)
             trial, run = self.repository.trial(self.study_id, item.row.number), self.repository.run(run_id)
+            siblings = self.repository.runs(self.study_id, number=item.row.number)
         if lease is None:
             self.board.changed(item.row.number)
             return False
@@ -146,6 +147,7 @@ class Jobs:
         place = self.repository.artefacts.under(folder).place
         judged = self.board.course.points(trial.number)
         job = job_for(item, trial, run, lease, place, self.setting, self.device, judged)
+        job = replace(job, speeds=settled(siblings))
         if self.packing is not None and "train" in job.phases:
             job = replace(job, gpus=self.packing.of(trial, self.setting))
         flops = float((trial.ledger or {}).get("training_flops_per_token") or 0.0)

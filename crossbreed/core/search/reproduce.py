@@ -16,6 +16,7 @@ from crossbreed.core.lab.job import Job, Phase
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Curve, Evaluated, Finished, RungDone, Started
 from crossbreed.core.search.candidates import OWN
+from crossbreed.core.search.dispatch import settled
 from crossbreed.core.search.executors import Place
 from crossbreed.core.search.executors.base import Lost, Report, Spool
 from crossbreed.core.search.study_file import StudyFile
@@ -229,6 +230,9 @@ def plan(
     job = _job(row, detail, stored.genome, stored.certificate, recipe, setting, folder.place)
     threads = threads or int(environment.get("threads", setting.file.search.threads))
     job = replace(job, device=device, threads=threads)
+    if device.partition(":")[0] == environment.get("device_type"):
+        # By the same backends, whatever is the fastest by now.
+        job = replace(job, backend=setting.file.search.backend, speeds=settled([row]))
     return Plan(row, detail, losses, job, recipe.steps(job.rungs[-1], setting.task.length))
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from crossbreed.core import genome
+from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.contracts.task import IGNORE, Batch
 from crossbreed.core.errors import ConfigError, WrongBackend
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Host, PluginFile
-from crossbreed.core.lab import fresh, rivals, speeds
+from crossbreed.core.lab import checkpoint, fresh, rivals, speeds
 from crossbreed.core.lab.candidate import Candidate
 from crossbreed.core.lab.environment import backends, device_name
+from crossbreed.core.lab.kept import name_of
 from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Finished, Started, Waiting
 from crossbreed.core.model.language_model import LanguageModel
@@ -266,6 +269,27 @@ def test_a_run_goes_on_with_the_backends_that_it_began_with(
 
 
 @pytest.mark.usefixtures("raced")
+def test_a_run_takes_what_another_of_its_candidate_has_measured_on_such_a_device(
+    job, records_of, racers, answered, kept
+):
+    asked = answered(reference=1.0, quick=0.5)
+    tuned = job(holding("quick"), plugins=(racers,), phases=("train",))
+    started = next(record for record in records_of(tuned) if isinstance(record, Started))
+    known = {"another device": [], device_name(CPU): started.environment["speeds"]}
+    for file in kept.iterdir():
+        file.unlink()
+    answered(reference=1.0, quick=2.0)
+    place = str(kept.parent / "seed-1")
+    seed = replace(tuned, seed=1, artefacts=place, speeds=known)
+    started, *_, last = records_of(seed)
+    assert last == Finished("done"), last.traceback
+    assert set(started.environment["backends"].values()) == {"quick"}
+    header = checkpoint.read_header(Artefacts.at(place), name_of(1))
+    assert header.speeds == known
+    assert asked["quick"] == 1
+
+
+@pytest.mark.usefixtures("raced")
 def test_a_forced_backend_has_no_rivals_and_is_refused_where_it_is_wrong(job, records_of, racers, answered):
     asked = answered()
     (finished,) = records_of(job(holding("quick", "wrong"), plugins=(racers,), backend="wrong"))
@@ -278,7 +302,7 @@ def test_on_a_cpu_nothing_is_chosen(job, records_of, racers, answered):
     asked = answered()
     started, *_, last = records_of(job(holding("quick"), plugins=(racers,), phases=("train",)))
     assert last == Finished("done"), last.traceback
-    assert started.environment["speeds"] == []
+    assert started.environment["speeds"] is None
     assert set(started.environment["backends"].values()) == {"reference"}
     assert not asked
 
