@@ -21,7 +21,7 @@ from crossbreed.core.model.routing import RoutedSite, RouterSizes, Site, segment
 from crossbreed.core.model.seeding import seeded
 from crossbreed.core.model.stage import Stage
 from crossbreed.core.model.state import Carry, ModelState, fresh_positions
-from crossbreed.core.ops import kernels
+from crossbreed.core.ops import casts, kernels
 from crossbreed.core.ops.cross_entropy import linear_cross_entropy, token_cross_entropy
 from crossbreed.core.ops.entropy import measured_output, normalised_entropy
 
@@ -109,7 +109,7 @@ class LanguageModel(nn.Module):
         """
         if context.output_entropy is None:
             context = context.at(output_entropy=self._output_entropy, output_measure=self._output_measure)
-        with kernels.plain(self.plain):
+        with kernels.plain(self.plain), casts.once():
             if self.mode is not None and self.mode.watches(context) and not context.training:
                 return self._by_segments(tokens_BT, context, state)
             return self._piece(tokens_BT, context, state)

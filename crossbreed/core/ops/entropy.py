@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops import kernels
+from crossbreed.core.ops import casts, kernels
 from crossbreed.core.ops.chunks import compute_dtype, product_dtype
 
 PIECE_ELEMENTS = 1 << 22
@@ -71,7 +71,8 @@ def normalised_entropy(h_BTD: Tensor, weight_VD: Tensor, *, piece: int | None = 
     if kernels.usable(h_BTD):
         narrow = product_dtype(h_BTD)
         with torch.no_grad():
-            entropy_N: Tensor = head_entropy(h_BTD.flatten(0, 1).to(narrow), weight_VD.to(narrow))
+            head_VD = casts.cast(weight_VD, narrow)
+            entropy_N: Tensor = head_entropy(h_BTD.flatten(0, 1).to(narrow), head_VD)
             return entropy_N.view(h_BTD.shape[:2])
 
     def entropy(logits_nV: Tensor) -> Tensor:

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from crossbreed.core.errors import ConfigError
-from crossbreed.core.ops import kernels
+from crossbreed.core.ops import casts, kernels
 from crossbreed.core.ops.chunks import product_dtype
 from crossbreed.core.ops.gated import silu_times
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
 GROUPED_ALIGNMENT = 8
-"""Numbers of 16 bits that rows of a grouped product's matrices are a multiple of."""
+"""Numbers of 16 bits that rows of a grouped product's matrices are a multiple of; what is missing is filled up with zeros."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def routed_linear(x_ND: Tensor, w_EDO: Tensor, expert: Tensor | Dispatch, weight
 
     Args:
         x_ND: one row a token.
-        w_EDO: a matrix an expert.
+        w_EDO: a matrix an expert, in any dtype: it is cast to that of products of rows here, once a pass (``casts``).
         expert: ids in 0..E-1 of shape (N, J), or their dispatch.
         weight_NJ: weight of each slot.
 
@@ -117,41 +117,34 @@ def _routed(
     to = expert if isinstance(expert, Dispatch) else Dispatch.of(expert, experts)
     if len(to.end_E) != experts:
         raise ConfigError(f"a dispatch to {len(to.end_E)} experts does not fit {experts} of them.")
-    grouped = _grouped(x_ND)
-    if grouped:
-        # Before rows are taken: there are J times as many of them then.
-        x_ND = x_ND.to(product_dtype(x_ND))
+    # Before rows are taken: there are J times as many of them then.
+    dtype, grouped = product_dtype(x_ND), _grouped(x_ND)
+    multiple = GROUPED_ALIGNMENT if grouped else 1
+    x_ND, missing = x_ND.to(dtype), -x_ND.shape[1] % multiple
+    if missing:
+        x_ND = F.pad(x_ND, (0, missing))
+    matrices = [casts.cast(w, dtype, multiple) for w in weights]
     x_MD = _Take.apply(x_ND, to.order_M // J, to.place_NJ)
     if grouped:
-        y_MO = apply(partial(_grouped_product, end_E=to.end_E), x_MD, *(w.to(x_MD.dtype) for w in weights))
+        y_MO = apply(partial(F.grouped_mm, offs=to.end_E), x_MD, *matrices)
     else:
-        rows, matrices = x_MD.split(to.counts), [w.unbind(0) for w in weights]
+        rows, experts_of = x_MD.split(to.counts), [w.unbind(0) for w in matrices]
         results = [
-            apply(torch.matmul, rows[e], *(w[e] for w in matrices)) for e in range(experts) if to.counts[e]
+            apply(torch.matmul, rows[e], *(w[e] for w in experts_of)) for e in range(experts) if to.counts[e]
         ]
-        y_MO = torch.cat(results or [apply(torch.matmul, rows[0], *(w[0] for w in matrices))])
-    y_NO: Tensor
+        y_MO = torch.cat(results or [apply(torch.matmul, rows[0], *(w[0] for w in experts_of))])
     if kernels.usable(y_MO):
         y_NO = _WeightedSum.apply(y_MO, weight_NJ, to.place_NJ)
-        return y_NO
-    y_NJO = _Take.apply(y_MO, to.place_NJ.flatten(), to.order_M.unsqueeze(1)).unflatten(0, (N, J))
-    y_NO = (y_NJO * weight_NJ.unsqueeze(-1).to(y_NJO.dtype)).sum(1)
-    return y_NO
+    else:
+        y_NJO = _Take.apply(y_MO, to.place_NJ.flatten(), to.order_M.unsqueeze(1)).unflatten(0, (N, J))
+        y_NO = (y_NJO * weight_NJ.unsqueeze(-1).to(y_NJO.dtype)).sum(1)
+    O = weights[-1].shape[2]  # noqa: E741
+    return y_NO[:, :O]  # type: ignore[no-any-return]
 
 
 def _grouped(x_ND: Tensor) -> bool:
     """Whether one kernel computes all experts here, without the host knowing how many rows each has."""
     return x_ND.is_cuda and product_dtype(x_ND) == torch.bfloat16 and len(x_ND) > 0
-
-
-def _grouped_product(x_MD: Tensor, w_EDO: Tensor, end_E: Tensor) -> Tensor:
-    """The rows of each expert times its matrix; sizes that the kernel does not take are filled up with zeros."""
-    D, O = w_EDO.shape[1:]  # noqa: E741
-    more_D, more_O = -D % GROUPED_ALIGNMENT, -O % GROUPED_ALIGNMENT
-    if not more_D and not more_O:
-        return F.grouped_mm(x_MD, w_EDO, offs=end_E)
-    wide_EDO = F.pad(w_EDO, (0, more_O, 0, more_D))
-    return F.grouped_mm(F.pad(x_MD, (0, more_D)), wide_EDO, offs=end_E)[:, :O]
 
 
 class _Take(torch.autograd.Function):

@@ -47,7 +47,7 @@ class Bill(NamedTuple):
         rates: dict[str, Shares] | None = None,
         cast_weights: int = 0,
     ) -> Bill:
-        """The bill of one line. ``cast_weights``: those that autocast copies, a run's own each time."""
+        """The bill of one line. ``cast_weights``: those that are cast under autocast, counted for each run: no fewer than there are."""
         return Bill(
             line[6:9], line[9:12], line.parameters, line.active_parameters, line.state_bytes, scratch_bytes,
             line.decode_traffic_bytes_per_token, line.kept_bytes_per_token, cast_weights, rates or {}, (line,),

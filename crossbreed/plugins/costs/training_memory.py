@@ -3,7 +3,7 @@
 The lab trains with AdamW on float32 weights, in float32 or under bfloat16 autocast, and never recomputes. A step's peak is
 
     weights + two moments + max(start of the backward pass, end of it),
-    start: kept activations of all tokens, cast copies of the weights (a run's own each time), the output head's gradient,
+    start: kept activations of all tokens, cast copies of the weights (counted for each run, though runs share them), the output head's gradient,
            and, whichever is more, that gradient once more or what the loss holds of a piece of the logits,
     end:   all gradients, and the embedding's once more while it is added.
 

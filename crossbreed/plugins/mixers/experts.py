@@ -51,14 +51,7 @@ class Experts(Mixer, nn.Module):
             counted_BT = context.counted_BT()
             counted_N = counted_BT.flatten() if read_BT is None else counted_BT[read_BT]
             self.router.record(route, counted_N, context)
-        y_ND = routed_swiglu(
-            x_ND,
-            self.gate_EDF.to(x_ND.dtype),
-            self.up_EDF.to(x_ND.dtype),
-            self.down_EFD.to(x_ND.dtype),
-            route.dispatch,
-            route.weight_NJ,
-        )
+        y_ND = routed_swiglu(x_ND, self.gate_EDF, self.up_EDF, self.down_EFD, route.dispatch, route.weight_NJ)
         if read_BT is None:
             return y_ND.view_as(x_BTD), state
         y_BTD = torch.zeros_like(x_BTD)

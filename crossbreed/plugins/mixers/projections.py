@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from crossbreed.core.contracts.context import Context
 from crossbreed.core.ledger import Shape
-from crossbreed.core.ops import one_token
+from crossbreed.core.ops import casts, one_token
+from crossbreed.core.ops.chunks import product_dtype
 from crossbreed.core.ops.routed_linear import routed_linear
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
@@ -55,7 +56,7 @@ class Projections(nn.Module):
     def channels(self, x_BTD: Tensor, first: int, last: int, routes: Routes) -> Tensor:
         """BTC: channels ``first:last`` of the projected ones."""
         # A product with a slice of the weight, rather than a slice of the product: large gradients are never copied.
-        return F.linear(x_BTD, self.input.weight[first:last])
+        return F.linear(x_BTD, casts.cast(self.input.weight[first:last], product_dtype(x_BTD)))
 
     def out(self, o_BTC: Tensor, routes: Routes) -> Tensor:
         """BTD: what the mixer adds to the stream."""
@@ -102,13 +103,13 @@ class RoutedProjections(nn.Module):
 
     def channels(self, x_BTD: Tensor, first: int, last: int, routes: Routes) -> Tensor:
         x_ND, found, start = x_BTD.flatten(0, 1), [], 0
-        weight_EDC = self.input_EDC.to(x_ND.dtype)
         spans = ((ALL, self.plan.projected_width),) if ALL in routes else self.plan.channels
         for part, width in spans:
             low, high = max(first, start), min(last, start + width)
             if low < high:
                 route = routes[part]
-                found.append(routed_linear(x_ND, weight_EDC[..., low:high], route.dispatch, route.weight_NJ))
+                weight_EDC = self.input_EDC[..., low:high]
+                found.append(routed_linear(x_ND, weight_EDC, route.dispatch, route.weight_NJ))
             start += width
         whole_NC = found[0] if len(found) == 1 else torch.cat(found, -1)
         return whole_NC.view(*x_BTD.shape[:2], last - first)
@@ -116,7 +117,7 @@ class RoutedProjections(nn.Module):
     def out(self, o_BTC: Tensor, routes: Routes) -> Tensor:
         route = routes[ALL] if ALL in routes else routes[OUTPUT]
         o_NC = o_BTC.flatten(0, 1)
-        y_ND = routed_linear(o_NC, self.output_ECD.to(o_NC.dtype), route.dispatch, route.weight_NJ)
+        y_ND = routed_linear(o_NC, self.output_ECD, route.dispatch, route.weight_NJ)
         return y_ND.view(*o_BTC.shape[:2], -1)
 
     def after_step(self, statistics: list[dict[str, Any]]) -> None:

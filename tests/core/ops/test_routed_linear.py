@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossbreed.core.errors import ConfigError
+from crossbreed.core.ops import routed_linear as routed_linear_module
 from crossbreed.core.ops.routed_linear import routed_linear, routed_swiglu
 
 
@@ -104,6 +105,20 @@ def test_shapes_that_do_not_fit_are_named():
         routed_linear(x[:, :3], gate, expert, weight)
     with pytest.raises(ConfigError, match="3 gates, 2 ups and 3 downs"):
         routed_swiglu(x, gate, up[:2], down, expert, weight)
+
+
+@pytest.mark.parametrize(("N", "J", "E", "D", "F"), [(65, 2, 4, 48, 24), (33, 2, 5, 50, 27), (7, 1, 2, 8, 3)])
+def test_grouped_products_of_any_sizes_equal_the_dense_sum(monkeypatch, N, J, E, D, F):
+    """PyTorch's grouped product on a CPU, which takes the same filled-up matrices."""
+    monkeypatch.setattr(routed_linear_module, "_grouped", lambda x_ND: True)
+    (x, gate, up, down, weight), expert = inputs(N, J, E, D, F)
+    leaves = [t.bfloat16().double() for t in (x, gate, up, down, weight)]
+    wanted = gradients(lambda *a: dense_swiglu(*a[:4], expert, a[4]), leaves)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = gradients(lambda *a: routed_swiglu(*a[:4], expert, a[4]), [t.float() for t in leaves])
+    for mine, other in zip(got, wanted, strict=True):
+        assert mine.shape == other.shape
+        assert (mine.double() - other).norm() <= 0.03 * other.norm()
 
 
 @pytest.mark.gpu
