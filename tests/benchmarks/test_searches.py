@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -14,19 +13,14 @@ from crossbreed.core.host import Registry
 from crossbreed.core.search.study_file import StudyFile
 from crossbreed.core.search.study_setting import resolve
 from tests.core.search.material import Scripted, drive, setting, toy_registry
-from tests.docs.pages import DOCS
+from tests.docs.pages import generator
 
 STUDIES = sorted((Path(text.__file__).parent).glob("*.yaml"))
 
 
 @pytest.fixture
 def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_search_page", DOCS / "_generate" / "gpu_search.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return generator("gpu_search")
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)

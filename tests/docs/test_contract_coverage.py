@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.util
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,7 @@ from crossbreed.core.conformance.rule import HOMES, rules_of
 from crossbreed.core.contracts import hookspecs
 from crossbreed.core.contracts.capabilities import MixerCapabilities, RouterCapabilities
 from crossbreed.core.host import HOOKS
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, generator
 
 OFFERED = "tests/examples/test_plugins.py::test_there_is_an_example_of_every_kind_and_each_is_listed_with_its_distribution"
 COLLISION = "tests/core/test_host.py::test_two_plugins_with_one_name_make_it_unusable_and_name_both"
@@ -79,13 +78,7 @@ FIELD_TESTS = {
 @cache
 def reference() -> Any:
     """The generator of the reference, which reads what docstrings say of fields."""
-    path = DOCS / "_generate" / "plugin_reference.py"
-    spec = importlib.util.spec_from_file_location("plugin_reference", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return generator("plugin_reference")
 
 
 CLASSES = [*(descriptor for _, descriptor in HOOKS.values()), MixerCapabilities, RouterCapabilities]

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from typing import Any
-
 from crossbreed.core.conformance.rule import HOMES, rules_of
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, generator
 
-
-def page() -> Any:
-    if str(DOCS / "_generate") not in sys.path:
-        sys.path.append(str(DOCS / "_generate"))
-    spec = importlib.util.spec_from_file_location("faults_page", DOCS / "_generate/faults.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAGE = page()
+PAGE = generator("faults")
 FAULTS = {name: fault for faults in PAGE.SECTIONS.values() for name, fault in faults.items()}
 
 

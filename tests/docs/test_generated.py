@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,18 +11,14 @@ from types import ModuleType
 
 import pytest
 
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, generator
 
 
 @pytest.fixture
 def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """``docs/_generate`` over a copy of the docs; what its pages should say is found out once."""
     docs = Path(shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__")))
-    spec = importlib.util.spec_from_file_location("generate", docs / "_generate" / "__main__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = generator("__main__", docs)
     monkeypatch.setattr(module, "pages", functools.cache(module.pages))
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield module

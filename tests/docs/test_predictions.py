@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 from pathlib import Path
@@ -11,22 +10,14 @@ from types import ModuleType
 import pytest
 
 from crossbreed.core.host import Registry
+from tests.docs.pages import DOCS, generator
 
-DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = sorted((DOCS / "_records").glob("predictions_*.json"))
 
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("predictions_page", DOCS / "_generate" / "predictions.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # A dataclass looks its module up while it is made.
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(__import__("sys").modules, spec.name, module)
-        spec.loader.exec_module(module)
-    return module
+    return generator("predictions")
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda file: file.stem)

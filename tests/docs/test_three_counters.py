@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.docs.pages import DOCS, generator
 
 
 @pytest.fixture(scope="module")
 def counters() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("three_counters", DOCS / "_generate" / "three_counters.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return generator("three_counters")
 
 
 def test_the_committed_page_is_what_the_record_gives(
