@@ -20,7 +20,13 @@ def show_plan(
 ) -> None:
     """Print the plan of a study. Raises InfeasibleBudget after it when no candidate can meet the budget."""
     search = file.search
-    place = executors.choose("ray", workers=workers or search.workers, threads=search.threads, device=device)
+    place = executors.choose(
+        "ray",
+        workers=workers or search.workers,
+        threads=search.threads,
+        device=device,
+        devices=search.devices_per_trial,
+    )
     made = plan(resolve(file, registry), place.workers)
     if as_json:
         print_json("plan", _data(file, made))

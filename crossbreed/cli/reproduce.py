@@ -72,6 +72,7 @@ def reproduce(
         workers=1,
         threads=plan.job.threads,
         device=plan.job.device,
+        devices=plan.job.devices,
         address=ray_address,
         resources=None if ray_resources is None else Resources.load(ray_resources),
     )

@@ -67,8 +67,8 @@ class Router:
     """Base class (a mixin beside ``torch.nn.Module`` where it has weights) of all routers.
 
     Built as ``factory(config, build)``. It must not keep generator state: draw from ``context.uniform``.
-    Statistics and losses count ``context.counted_BT()`` only. In training a router may threshold with statistics of this
-    call (``mu' = EMA(mu, this call)``), but commits them only in ``after_step``.
+    Statistics and losses count ``context.counted_BT()`` only, of all rows of the batch (``context.whole``). In training a router may
+    threshold with statistics of this call (``mu' = EMA(mu, this call)``), but commits them only in ``after_step``.
     """
 
     def forward(

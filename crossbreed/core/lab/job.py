@@ -31,6 +31,7 @@ class Job:
     analytics:    whether a trained, routed model's decisions are looked at after it was timed at its own.
     memory:       whether training that begins on a CUDA device has its memory peak measured first, in a process of its own.
     gpus:         the share of a GPU that its worker is to have; None: whatever it has.
+    devices:      of one host, that training is spread over; each takes as many rows of every batch. On a CPU: processes.
     captured:     whether training may replay recorded passes on a CUDA device (see ``lab.passes``).
     speeds:       what mixers of its candidate are built with, on the devices on which that was measured.
     judged:       operating points at which ``evaluate`` judges the model before its own decisions.
@@ -61,6 +62,7 @@ class Job:
     captured: bool = True
     gpus: float | None = None
     speeds: Settled = field(default_factory=dict)
+    devices: int = 1
 
     @property
     def key(self) -> str:

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import torch
 
+from crossbreed.core import genome
 from crossbreed.core.lab import fresh
 from crossbreed.core.lab.environment import backends, device_name, policy
 from crossbreed.core.lab.job import Job
 from crossbreed.core.lab.operating_points import OWN
+from crossbreed.core.lab.recipe import Recipe
 from crossbreed.core.lab.records import Measurement, Profiled
 from crossbreed.core.lab.train import Trainer
 
@@ -23,12 +25,14 @@ HERE = f"{__name__}:training_peak"
 
 
 def measured(job: Job, stop: Callable[[], bool]) -> dict[str, int]:
-    """The peak of a job's training, in bytes by kind, from a process of its own.
+    """The peak of a job's training, in bytes by kind, from a process of its own; of one device with its rows, where several train.
 
     What this process's allocator keeps for later is given back first. Raises OutOfMemory when the candidate does not fit.
     """
     torch.cuda.empty_cache()
-    found: dict[str, int] = fresh.call(HERE, replace(job, memory=False, captured=False), stop=stop)
+    recipe = genome.parse(Recipe, job.recipe, "train").shared(job.devices).model_dump(mode="json")
+    alone = replace(job, memory=False, captured=False, devices=1, recipe=recipe)
+    found: dict[str, int] = fresh.call(HERE, alone, stop=stop)
     return found
 
 
@@ -47,8 +51,8 @@ def training_peak(job: Job) -> dict[str, int]:
     }
 
 
-def report(peak: dict[str, int], trainer: Trainer, backend: str) -> Profiled:
-    """A peak as measurements: ``training_peak_allocated_bytes`` and ``training_peak_reserved_bytes``."""
+def report(peak: dict[str, int], trainer: Trainer, job: Job) -> Profiled:
+    """A job's peak as measurements: ``training_peak_allocated_bytes`` and ``training_peak_reserved_bytes``."""
     return Profiled(
         OWN.name,
         {},
@@ -57,11 +61,11 @@ def report(peak: dict[str, int], trainer: Trainer, backend: str) -> Profiled:
                 metric=f"training_peak_{kind}_bytes",
                 unit="bytes",
                 phase="train",
-                batch=trainer.recipe.batch,
+                batch=trainer.recipe.shared(job.devices).batch,
                 tokens=trainer.task.length,
                 dtype=trainer.recipe.dtype,
                 device=device_name(trainer.device),
-                policy=policy(backend),
+                policy=policy(job.backend),
                 compiled=False,
                 median=float(most),
                 q1=float(most),

@@ -60,6 +60,9 @@ class TrainingPass:
     def __call__(self, batch: Batch, step: int) -> Passed:
         return self.run(batch, self.context(batch, self.rows_B(step), step))
 
+    def release(self) -> None:
+        """Nothing is kept between steps."""
+
     def rows_B(self, step: int) -> Tensor:
         """Numbers of the step's rows over the whole run; of a part's, those they have in the whole batch."""
         rows = self.recipe.batch // self.shard.size
@@ -119,6 +122,12 @@ class CapturedPass:
         if self._seen <= WARM + COMPARED:
             return self._compare(batch, step)
         return self._recorded.replay(batch, step)
+
+    def release(self) -> None:
+        """Give up what was recorded, with the memory and the connections that it holds."""
+        if self._recorded is not None:
+            self._recorded.graph.reset()
+            self._recorded = None
 
     def _record(self, batch: Batch, step: int) -> Passed:
         """Record this step's pass after a plain run of the very same thing has shown that it may be."""

@@ -97,6 +97,10 @@ class Recipe(BaseModel):
         """The recipe of one run, with its one learning rate."""
         return self.model_copy(update={"lr": lr})
 
+    def shared(self, devices: int) -> Recipe:
+        """The recipe of one of ``devices`` by itself: its share of the rows of every batch."""
+        return self.model_copy(update={"batch": self.batch // devices})
+
     @property
     def peak_lr(self) -> float:
         """The one learning rate of a run's recipe. Raises ConfigError for a recipe that is still to be tuned."""

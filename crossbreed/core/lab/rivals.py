@@ -84,7 +84,8 @@ def choose(
     What is to be measured now is told to ``waiting``, and the device is held by ``alone`` meanwhile. Rivals that are wrong, or not
     ready in time, are left out with a warning. Raises Stopped when ``stop`` says so.
     """
-    job, registry, recipe = candidate.job, candidate.registry, candidate.recipe
+    job, registry = candidate.job, candidate.registry
+    recipe = candidate.recipe.shared(job.devices)
     contests = {
         genome.digest(sublayer_of(one)): rivals
         for one in lone_mixers(candidate.architecture)

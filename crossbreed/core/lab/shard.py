@@ -107,7 +107,7 @@ class Shard:
     def _gather(self, x_B: Tensor) -> Tensor:
         sent = x_B.to(torch.uint8) if x_B.dtype == torch.bool else x_B
         found = sent.new_empty(self.size * len(sent), *sent.shape[1:])
-        dist.all_gather_into_tensor(found, sent.contiguous())
+        dist.all_gather(list(found.chunk(self.size)), sent.contiguous())
         return found.to(x_B.dtype)
 
 

@@ -63,7 +63,8 @@ class Trainer:
             fused=True,
         )
         self.captured = captured and self.device.type == "cuda"
-        self.share(Shard())
+        self.shard = Shard()
+        self._pass = self._passes()
         self.step = 0
         self.total_steps = recipe.steps(recipe.tokens, task.length)
         self._pending: list[list[float]] = []
@@ -81,8 +82,9 @@ class Trainer:
 
         What was recorded for another part is forgotten.
         """
-        plain = TrainingPass(self.model, self.recipe, self.owner.seed, shard)
-        self.shard, self._pass = shard, CapturedPass(plain) if self.captured else plain
+        self._pass.release()
+        self.shard = shard
+        self._pass = self._passes()
 
     def advance(self, tokens: int, stop: Callable[[], bool]) -> bool:
         """Train until at least ``tokens`` tokens are seen; False when ``stop`` ended it earlier.
@@ -136,6 +138,10 @@ class Trainer:
             self.emit(Curve(tuple(self._points)))
         self._points = []
         self._flushed_at = time.monotonic()
+
+    def _passes(self) -> TrainingPass | CapturedPass:
+        plain = TrainingPass(self.model, self.recipe, self.owner.seed, self.shard)
+        return CapturedPass(plain) if self.captured else plain
 
     def _batch(self, step: int) -> Batch:
         return self.shard.rows(self.task.train_batch(self.owner.seed, step, self.recipe.batch))

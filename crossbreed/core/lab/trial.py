@@ -12,7 +12,7 @@ import torch
 
 from crossbreed.core.budget.certificate import Certificate
 from crossbreed.core.errors import ConfigError, DiskFull
-from crossbreed.core.lab import analytics, lease, memory, outcome, rivals
+from crossbreed.core.lab import analytics, lease, memory, outcome, rivals, team
 from crossbreed.core.lab.candidate import Candidate
 from crossbreed.core.lab.environment import describe, device_name, pick_device, precision
 from crossbreed.core.lab.evaluate import TOLERANCE, Evaluation, evaluate
@@ -48,7 +48,8 @@ def run(job: Job, emit: Emit, stop: Stop) -> None:
 
     Faults of plugins and of the candidate end as states, never as exceptions. ``stop`` is asked before each step and
     between phases. A KeyboardInterrupt is reported as ``preempted`` and raised again, so that an executor in the same
-    process sees it too. What ``emit`` raises is not caught.
+    process sees it too. What ``emit`` raises is not caught, nor is MemberLost: a run on several devices goes on from its last
+    checkpoint where the process of one of them was killed, as where this one was.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(job.threads)
@@ -78,6 +79,8 @@ def trainer_of(job: Job) -> Trainer:
 def _finish(job: Job, emit: Emit, stop: Stop) -> Finished:
     try:
         return _Trial(job, emit, stop).run()
+    except team.MemberLost:
+        raise
     except Exception as error:
         return outcome.of(error)
 
@@ -105,6 +108,8 @@ class _Trial:
         self.registry, self.architecture = candidate.registry, candidate.architecture
         self.task, self.recipe = candidate.task, candidate.recipe
         self.device = pick_device(job.device)
+        if "train" in job.phases:
+            team.check(job, self.recipe.batch)
         self.begun = self.kept.furthest(candidate.reach())
         self.settled = self._settled({} if self.begun is None else self.begun[1].speeds)
         chosen = {one["sublayer"]: one["backend"] for one in self.settled.get(device_name(self.device), [])}
@@ -137,13 +142,13 @@ class _Trial:
         if self.begun is not None:
             self.trainer.load(self.kept.folder, self.begun[0])
         with precision(self.recipe.dtype, self.device):
-            environment = describe(self.device, self.model)
+            environment = describe(self.device, self.model) | {"devices": self.job.devices}
         environment["probes"] = [asdict(found) for found in self.probes]
         environment["speeds"] = self.settled.get(device_name(self.device))
         environment["plugins"] = self.registry.identities(self.architecture)
         self.emit(Started(environment, self.trainer.step))
         if self.peak is not None:
-            self.emit(memory.report(self.peak, self.trainer, self.job.backend))
+            self.emit(memory.report(self.peak, self.trainer, self.job))
         for i, phase in enumerate(self.job.phases):
             if self.stop():
                 raise self._preempted()
@@ -179,6 +184,12 @@ class _Trial:
             # What earlier trials of this process left behind is no part of this one's peak.
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.device)
+        job, begun = replace(self.job, speeds=self.settled), self.begun and self.begun[0]
+        with team.training(job, self.trainer, begun, self.stop) as advance:
+            self._climb(advance)
+
+    def _climb(self, advance: team.Advance) -> None:
+        """Train from rung to rung."""
         for rung, tokens in enumerate(self.candidate.rungs):
             target = self.candidate.steps(tokens)
             if target <= self.trainer.step and self.kept.has(rung):
@@ -188,7 +199,7 @@ class _Trial:
                 raise ConfigError(
                     f"checkpoint {name_of(rung)!r} of run {self.job.key} is missing, though training is at step {self.trainer.step} already"
                 )
-            if not self.trainer.advance(tokens, self.stop):
+            if not advance(tokens, self.stop):
                 self._keep_stopped(rung)
                 raise self._preempted()
             metrics = self._evaluated().metrics | self._peak_memory()

@@ -72,6 +72,7 @@ def job_for(
         backend=file.search.backend,
         analytics=file.search.analytics,
         captured=file.search.captured,
+        devices=file.search.devices_per_trial,
         # Every seed of a candidate needs the same memory.
         memory=first and file.search.peaks,
     )

@@ -36,6 +36,7 @@ ENVIRONMENT = (
     "platform",
     "device",
     "cuda",
+    "devices",
     "threads",
     "backends",
     "libraries",
@@ -115,7 +116,8 @@ class Plan:
         different += [d for d in metrics if d.stored != d.again]
         then = "diverged" if self.row.state == "diverged" else "trained"
         now = "diverged" if heard.last.state == "diverged" else "trained"
-        unlike = _unlike(self.row.environment or {}, heard.environment)
+        # Runs of earlier versions had one device each and do not say so.
+        unlike = _unlike({"devices": 1, **(self.row.environment or {})}, heard.environment)
         return Reproduction(
             self.row.key,
             len(stored),
@@ -196,7 +198,8 @@ def plan(
     threads: int | None = None,
     elsewhere: bool = False,
 ) -> Plan:
-    """What running ``key`` (study/number/seed) again in ``folder`` takes; device and threads default to the record's.
+    """What running ``key`` (study/number/seed) again in ``folder`` takes; device and threads default to the record's, and it has as
+    many devices.
 
     ``elsewhere``: it will run on other machines, so that this one need not have the device. Raises ConfigError when it left no curve, when its plugins, task data or device are not here, or when the folder exists.
     """
@@ -229,7 +232,7 @@ def plan(
     detail = next(r for r in repository.trial_detail(row.study_id, row.number).runs if r.run.id == row.id)
     job = _job(row, detail, stored.genome, stored.certificate, recipe, setting, folder.place)
     threads = threads or int(environment.get("threads", setting.file.search.threads))
-    job = replace(job, device=device, threads=threads)
+    job = replace(job, device=device, threads=threads, devices=int(environment.get("devices", 1)))
     if device.partition(":")[0] == environment.get("device_type"):
         # By the same backends, whatever is the fastest by now.
         job = replace(job, backend=setting.file.search.backend, speeds=settled([row]))

@@ -177,6 +177,7 @@ class Study:
             address=address,
             resources=resources,
             per_gpu=search.per_gpu,
+            devices=search.devices_per_trial,
         )
         place.check_artefacts(self.repository.artefacts, joined=join)
         limits = (max_hours, max_trials, max_tokens)

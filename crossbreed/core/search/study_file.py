@@ -129,6 +129,8 @@ class SearchSection(Section):
     population: generation of a genetic sampler; random proposals before TPE models.
     workers:    runs at once; default: one per GPU, else one per ``threads`` CPU cores.
     threads:    CPU threads of each worker, in training and while measuring.
+    devices_per_trial: devices of one host, GPUs or processes of a CPU, that train a trial together: each takes as many rows of every
+                batch. What comes out is what one device would give, up to rounding.
     per_gpu:    most trials that train on one GPU at once, as far as its memory is predicted to hold them.
     repeats:    fresh proposals tried when one was seen before; then that architecture gets its next seed.
     screen:     proposals compared for every second candidate where an objective is a quantity of the ledger, and so known before
@@ -159,6 +161,7 @@ class SearchSection(Section):
     population: int = Field(default=10, ge=2)
     workers: int | None = Field(default=None, ge=1)
     threads: int = Field(default=1, ge=1)
+    devices_per_trial: int = Field(default=1, ge=1)
     per_gpu: int = Field(default=1, ge=1)
     repeats: int = Field(default=10, ge=1)
     screen: int = Field(default=8, ge=1)
@@ -193,6 +196,15 @@ class SearchSection(Section):
         from crossbreed.core.search.samplers import known
 
         return known(sampler).name
+
+    @model_validator(mode="after")
+    def _has_parts_of_a_device_or_several(self) -> SearchSection:
+        if self.per_gpu > 1 and self.devices_per_trial > 1:
+            raise ValueError(
+                f"per_gpu is {self.per_gpu} and devices_per_trial is {self.devices_per_trial}; trials share a device or have several "
+                "each, so one of them must be 1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _list_and_sampler_agree(self) -> SearchSection:
@@ -262,6 +274,15 @@ class StudyFile(Section):
             if objectives.get(name) == "min":
                 raise ValueError(f"objective {name!r} is a speed; its direction is 'max'")
         return objectives
+
+    @model_validator(mode="after")
+    def _devices_share_batches(self) -> StudyFile:
+        if self.train.batch % self.search.devices_per_trial:
+            raise ValueError(
+                f"train.batch is {self.train.batch}, but search.devices_per_trial is {self.search.devices_per_trial}; each device takes as "
+                "many rows, so the batch must be divisible by it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _tunes_by_score(self) -> StudyFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from pydantic import BaseModel
 from torch import nn
 
@@ -15,7 +16,7 @@ from crossbreed.core.ledger import Cost, Work
 
 
 class ShiftConfig(BaseModel):
-    """fault: what happens at training step ``at``. dropout: drawn from torch's own generator."""
+    """fault: what happens at training step ``at``, on device ``rank`` alone where a batch is shared. dropout: drawn from torch's own generator."""
 
     hidden: int = 32
     dropout: float = 0.0
@@ -23,6 +24,7 @@ class ShiftConfig(BaseModel):
         "", "nan", "raise", "memory", "allocator", "interrupt", "miscount", "misstate", "no_room"
     ] = ""
     at: int = 0
+    rank: int = 0
 
 
 class Shift(Mixer, nn.Module):
@@ -42,7 +44,8 @@ class Shift(Mixer, nn.Module):
         hidden_BTF = torch.relu(self.inner(torch.cat([x_BTD, shifted_BTD], dim=-1)))
         hidden_BTF = nn.functional.dropout(hidden_BTF, self.config.dropout, training=context.training)
         y_BTD = self.outer(hidden_BTF)
-        if context.training and context.step == self.config.at:
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        if context.training and context.step == self.config.at and rank == self.config.rank:
             y_BTD = self._fail(y_BTD)
         if read_BT is not None:
             y_BTD = y_BTD * read_BT[..., None]

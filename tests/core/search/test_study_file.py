@@ -43,6 +43,16 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("objectives", {}, r"at least one objective"),
         ("objectives", {"decode_tokens_per_s": "min"}, r"is a speed; its direction is 'max'"),
         ("name", "a/b", r"letters, digits"),
+        (
+            "search.devices_per_trial",
+            3,
+            r"train.batch is \d+, but search.devices_per_trial is 3; .*must be divisible",
+        ),
+        (
+            "search",
+            {"per_gpu": 4, "devices_per_trial": 2},
+            r"per_gpu is 4 and devices_per_trial is 2; .*one of them must be 1",
+        ),
         ("schema", 2, r"schema.*got 2"),
         ("budget.reference", None, r"without a reference genome needs values.memory_bytes"),
     ],

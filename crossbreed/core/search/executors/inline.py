@@ -7,7 +7,8 @@ from functools import partial
 
 from crossbreed.core.lab import trial
 from crossbreed.core.lab.job import Job
-from crossbreed.core.search.executors.base import Deliver
+from crossbreed.core.lab.team import MemberLost
+from crossbreed.core.search.executors.base import Deliver, Lost
 
 _log = logging.getLogger("crossbreed.search")
 
@@ -43,6 +44,8 @@ class InlineExecutor:
             return
         try:
             trial.run(job, partial(deliver, job.lease), lambda: self._stopping or self._given_up)
+        except MemberLost as error:
+            deliver(job.lease, Lost(str(error)))
         finally:
             self._job = None
 

@@ -11,6 +11,7 @@ from crossbreed.core.errors import ConfigError, UnknownName
 from crossbreed.core.lab.records import Curve, CurvePoint, Evaluated, Finished, Measurement, Profiled, Started
 from crossbreed.core.search.executors import available_cpus, choose, gpu_share
 from crossbreed.core.search.executors.base import Spool
+from crossbreed.core.search.executors.resources import Resources
 
 RECORDS = [
     Started({"device": "cpu", "backends": {"a": "reference"}}, 3),
@@ -76,6 +77,34 @@ def test_a_place_is_filled_in() -> None:
     assert (place.workers, place.resources.gpus) == (available_cpus(), 0.0)
     assert choose("ray", threads=available_cpus() + 1, device="cpu").workers == 1
     assert choose("inline", device="cpu").workers == 1
+
+
+def test_a_worker_has_the_devices_of_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose("ray", device="cpu", threads=2, devices=3).workers == max(1, available_cpus() // 6)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
+    place = choose("ray", devices=2)
+    assert (place.device, place.workers, place.resources.gpus, place.devices) == ("cuda", 2, 2.0, 2)
+    # What a cluster has nobody here knows.
+    assert choose("ray", devices=8, workers=16, address="auto").resources.gpus == 8.0
+    with pytest.raises(
+        ConfigError, match=r"devices_per_trial is 2, and 3 workers would take 6 GPUs; this machine has 5"
+    ):
+        choose("ray", devices=2, workers=3)
+    with pytest.raises(
+        ConfigError, match=r"devices_per_trial is 8, and 1 worker would take 8 GPUs; this machine has 5"
+    ):
+        choose("inline", devices=8)
+    with pytest.raises(ConfigError, match=r"resources\.gpus is 0\.5, but search\.devices_per_trial is 2"):
+        choose("ray", devices=2, resources=Resources(gpus=0.5))
+
+
+def test_processes_of_one_trial_need_a_place_that_all_of_them_reach() -> None:
+    memory = Artefacts.at("memory://shared-by-nobody")
+    choose("inline", device="cpu").check_artefacts(memory)
+    with pytest.raises(
+        ConfigError, match="memory of one process, which the processes of one trial cannot share"
+    ):
+        choose("inline", device="cpu", devices=2).check_artefacts(memory)
 
 
 def test_places_that_cannot_be() -> None:
