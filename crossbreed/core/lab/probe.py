@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +33,9 @@ CUTS = (0, 65, TOKENS - 1, TOKENS)
 LOUD = 1.2
 """Noise added to every matrix of a mixer, so that parts that start at zero are seen: what an output of a product is moved by.
 More would saturate softmax, and the last bits of a score would decide where attention looks."""
-STIRS = 4
-"""Times that the last bits of the input are changed: one change may turn no choice of an expert where another order of
-summation does."""
+STIRS = 16
+"""Times that the last bits of the input are changed before a backend is refused: one change may turn no choice of an expert where
+another order of summation turns one."""
 NOISE = {"float32": 1000.0, "bfloat16": 2.0}
 """How many times what the last bits of the input change two ways of computing may differ; in bfloat16 those last bits are many,
 and a choice of experts that they turn is turned by another order of summation, too."""
@@ -124,21 +125,26 @@ def _answer(
         # Somebody's kernel may raise anything; it is what the probe found.
         return WrongBackend(f"{where} fails its probe: it raised {type(error).__name__}: {error}")
     wanted, again = (_computed(reference, dtype, able) for _ in range(2))
-    stirred = [_computed(model, dtype, able) for model in _stirred(reference, dtype)]
-    closest = Probed(mixer, used, device_name(device), dtype, 0.0, 1.0)
     for name, right in wanted.items():
         if not right.isfinite().all():
             return WrongBackend(f"{where} cannot be probed: the reference's {name} are not finite")
-        noise = max(_share(right, other[name]) for other in (again, *stirred))
-        allowed = max(FLOORS[device.type, dtype], NOISE[dtype] * noise)
-        off = _share(right, got[name])
-        if not off <= allowed:
+    off, noise = ({name: _share(right, of[name]) for name, right in wanted.items()} for of in (got, again))
+    floor, allowed = FLOORS[device.type, dtype], dict.fromkeys(wanted, 0.0)
+    for stirred in _stirred(reference, dtype):
+        for name, other in _computed(stirred, dtype, able).items():
+            noise[name] = max(noise[name], _share(wanted[name], other))
+        allowed = {name: max(floor, NOISE[dtype] * share) for name, share in noise.items()}
+        if all(share <= allowed[name] for name, share in off.items()) or inf in off.values():
+            break
+    closest = Probed(mixer, used, device_name(device), dtype, 0.0, 1.0)
+    for name, share in off.items():
+        if not share <= allowed[name]:
             return WrongBackend(
-                f"{where} fails its probe: {name} of {TOKENS} tokens differ from the reference's by {off:.3g} of the largest, "
-                f"and rounding explains {allowed:.3g}; it is not used here"
+                f"{where} fails its probe: {name} of {TOKENS} tokens differ from the reference's by {share:.3g} of the largest, "
+                f"and rounding explains {allowed[name]:.3g}; it is not used here"
             )
-        if off / allowed >= closest.error / closest.allowed:
-            closest = Probed(mixer, used, device_name(device), dtype, off, allowed)
+        if share / allowed[name] >= closest.error / closest.allowed:
+            closest = Probed(mixer, used, device_name(device), dtype, share, allowed[name])
     return closest
 
 
@@ -212,7 +218,7 @@ def _speak(model: LanguageModel) -> None:
 
 
 def _stirred(model: LanguageModel, dtype: str) -> Iterator[LanguageModel]:
-    """The model with the last bits of its input changed, in the precision that is computed in; STIRS times."""
+    """The model, with the last bits of its input changed in the precision that is computed in; STIRS times."""
     weight, eps = model.embedding.weight, torch.finfo(getattr(torch, dtype)).eps
     before = weight.detach().clone()
     generator = torch.Generator().manual_seed(2)
