@@ -22,7 +22,7 @@ import torch
 
 from crossbreed.core import genome
 from crossbreed.core.contracts.task import IGNORE, Batch
-from crossbreed.core.errors import CrossbreedError, MissingCapability, WrongBackend
+from crossbreed.core.errors import CrossbreedError, MissingCapability, OutOfMemory, WrongBackend
 from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Host, Registry
 from crossbreed.core.lab import fresh, speeds
@@ -58,10 +58,11 @@ class Rival:
 
 @dataclass(frozen=True)
 class Question:
-    """What another process is asked: to time rivals in training on a batch, each answer a line of the file ``told``."""
+    """What another process is asked: to time rivals in training on a batch of one device, each answer a line of the file ``told``."""
 
     job: Job
     rivals: tuple[Rival, ...]
+    recipe: Recipe
     batch: Batch
     told: str
 
@@ -106,11 +107,13 @@ def choose(
             torch.cuda.empty_cache()
         with alone():
             asked = [rival for rivals in new.values() for rival in rivals]
-            told = iter(_told(job, asked, batch, stop))
+            told = iter(_told(job, asked, recipe, batch, stop))
         for sublayer, rivals in new.items():
             answers = [next(told) for _ in rivals]
             speed = _fastest(sublayer, rivals, answers, recipe, batch, device)
-            found[sublayer] = _kept(keys[sublayer], speed)
+            # Memory may have been wanting for what others had of it.
+            passing = any(answer.get("for_now") for answer in answers)
+            found[sublayer] = speed if passing else _kept(keys[sublayer], speed)
     return tuple(speed for speed in found.values() if speed is not None)
 
 
@@ -133,10 +136,9 @@ def race(question: Question) -> None:
 
     The first line that is told says that this process is up. For a new process.
     """
-    job = question.job
+    job, recipe, device = question.job, question.recipe, pick_device(question.job.device)
     torch.set_num_threads(job.threads)
     registry = Host.load(job.plugins, trust=job.trust)
-    recipe, device = genome.parse(Recipe, job.recipe, "train"), pick_device(job.device)
     batch = on_device(question.batch, device)
     with Path(question.told).open("a", encoding="utf-8") as told:
 
@@ -152,7 +154,8 @@ def race(question: Question) -> None:
                 tell({"seconds": pass_seconds(model, recipe, batch, captured=job.captured)})
             except Exception as error:
                 # Somebody's kernel may raise anything; that is the answer.
-                tell({"left_out": f"{type(error).__name__}: {error}".splitlines()[0]})
+                want = isinstance(error, MemoryError | OutOfMemory | torch.OutOfMemoryError)
+                tell({"left_out": f"{type(error).__name__}: {error}".splitlines()[0], "for_now": want})
                 return
             del model
             if device.type == "cuda":
@@ -240,8 +243,10 @@ class _Watched:
         return [json.loads(line) for line in lines[1:] if line.endswith("\n")]
 
 
-def _told(job: Job, rivals: Sequence[Rival], batch: Batch, stop: Callable[[], bool]) -> list[dict[str, Any]]:
-    """One answer for each rival, in their order: ``seconds``, or why it is ``left_out``."""
+def _told(
+    job: Job, rivals: Sequence[Rival], recipe: Recipe, batch: Batch, stop: Callable[[], bool]
+) -> list[dict[str, Any]]:
+    """One answer for each rival, in their order: ``seconds``, or why it is ``left_out``, which may be so ``for_now``."""
     answers: list[dict[str, Any]] = []
     while len(answers) < len(rivals):
         rest = tuple(rivals[len(answers) :])
@@ -250,7 +255,7 @@ def _told(job: Job, rivals: Sequence[Rival], batch: Batch, stop: Callable[[], bo
             told.touch()
             watched, why = _Watched(told, stop), ""
             try:
-                fresh.call(HERE, Question(job, rest, batch, str(told)), stop=watched)
+                fresh.call(HERE, Question(job, rest, recipe, batch, str(told)), stop=watched)
             except fresh.Stopped:
                 if not watched.late:
                     raise

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
@@ -15,7 +16,7 @@ from crossbreed.core.contracts.mixer import Mixer, MixerDescriptor
 from crossbreed.core.errors import MissingCapability
 from crossbreed.core.ledger import Cost, Work
 
-BACKENDS = ("reference", "absent", "deadly", "quick", "stuck", "wrong")
+BACKENDS = ("reference", "absent", "deadly", "hungry", "quick", "stuck", "wrong")
 SLOW_S = 0.02
 """What a pass of the reference takes at least."""
 
@@ -39,10 +40,13 @@ class Rival(Mixer, nn.Module):
         self.inner = nn.Linear(build.d_model, build.d_model, bias=False)
 
     def forward(self, x_BTD, context, state, read_BT=None):
+        assert len(context.row_id_B) == len(x_BTD)
         if self.backend == "reference" and context.training:
             time.sleep(SLOW_S)
         elif self.backend == "deadly":
             os._exit(3)
+        elif self.backend == "hungry":
+            raise torch.OutOfMemoryError("the device is full")
         elif self.backend == "stuck":
             time.sleep(600)
         y_BTD = self.inner(x_BTD)

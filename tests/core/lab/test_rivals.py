@@ -25,6 +25,7 @@ from crossbreed.core.lab.records import Finished, Started, Waiting
 from crossbreed.core.model.language_model import LanguageModel
 
 CPU = torch.device("cpu")
+WRONG = {"left_out": "it is wrong"}
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +57,10 @@ def answered(monkeypatch):
     asked: Counter[str] = Counter()
 
     def answered(**answers):
-        def told(job, entries, batch, stop):
+        def told(job, entries, recipe, batch, stop):
             asked.update(rival.served for rival in entries)
             given = [answers[rival.served] for rival in entries]
-            return [{"left_out": one} if isinstance(one, str) else {"seconds": one} for one in given]
+            return [one if isinstance(one, dict) else {"seconds": one} for one in given]
 
         monkeypatch.setattr(rivals, "_told", told)
         return asked
@@ -99,8 +100,9 @@ def test_it_is_ended_when_the_trial_is_asked_to_stop(registry, job, racers):
     asked = job(holding("stuck"), plugins=(racers,))
     tokens_BT = torch.zeros(2, 4, dtype=torch.long)
     entries = rivals.rivals_of(architecture, registry, "float32", CPU)
+    recipe = Recipe(tokens=1000, batch=2)
     with pytest.raises(fresh.Stopped):
-        rivals._told(asked, entries[1:], Batch(tokens_BT, tokens_BT), lambda: True)
+        rivals._told(asked, entries[1:], recipe, Batch(tokens_BT, tokens_BT), lambda: True)
 
 
 def test_what_cannot_serve_here_is_no_rival(registry):
@@ -122,13 +124,13 @@ def test_without_a_rival_nothing_is_measured_or_kept(job, racers, answered, kept
 
 @pytest.mark.parametrize(
     ("quick", "backend"),
-    [(0.5, "quick"), (0.97, "auto"), (1.5, "auto"), ("it is wrong", "auto")],
+    [(0.5, "quick"), (0.97, "auto"), (1.5, "auto"), (WRONG, "auto")],
 )
 def test_what_auto_takes_stays_unless_another_is_faster_by_more_than_chance(
     job, racers, answered, quick, backend
 ):
     answered(reference=1.0, quick=quick)
-    if isinstance(quick, str):
+    if quick == WRONG:
         with pytest.warns(
             RuntimeWarning, match="'quick' .* is left out .* where 'reference' serves: it is wrong"
         ):
@@ -140,12 +142,17 @@ def test_what_auto_takes_stays_unless_another_is_faster_by_more_than_chance(
 
 @pytest.mark.filterwarnings("ignore:backend")
 def test_one_that_is_right_serves_where_the_usual_one_is_not(job, racers, answered):
-    answered(reference="it is wrong", quick=9.0)
+    answered(reference=WRONG, quick=9.0)
     (speed,) = chosen(job, racers, holding("quick"))
     assert speed.backend == "quick"
-    answered(reference="it is wrong", quick="so is this")
+    answered(reference=WRONG, quick=WRONG)
     (speed,) = chosen(job, racers, holding("quick", d_model=8))
     assert speed.backend == "auto"
+
+
+def test_devices_that_share_a_batch_race_on_the_rows_of_one(job, racers):
+    (speed,) = chosen(job, racers, holding("quick"), devices=4)
+    assert (speed.batch, speed.backend) == (2, "quick")
 
 
 def test_the_first_answer_stays_until_something_that_it_depends_on_changes(job, racers, answered, recipe):
@@ -191,6 +198,35 @@ def test_a_file_that_holds_no_answer_is_named(job, racers, answered, kept):
     file.write_text("{}")
     with pytest.raises(ConfigError, match=f"{file.name}.* holds no speed of a mixer .*; remove it"):
         chosen(job, racers, holding("quick"))
+
+
+@pytest.mark.filterwarnings("ignore:backend")
+def test_what_memory_was_wanting_for_is_measured_again(job, racers, answered, kept):
+    asked = answered(reference=1.0, quick={"left_out": "the device is full", "for_now": True})
+    (speed,) = chosen(job, racers, holding("quick"))
+    assert (speed.backend, speed.left_out) == ("auto", {"quick": "the device is full"})
+    assert not kept.exists()
+    answered(reference=1.0, quick=0.5)
+    (speed,) = chosen(job, racers, holding("quick"))
+    assert (speed.backend, asked["quick"]) == ("quick", 2)
+
+
+def test_a_race_ends_with_the_first_that_fails_and_says_why(registry, job, racers, tmp_path):
+    alone = registry.canonical(Architecture.model_validate({**holding("quick", "hungry"), "vocab": 64}))
+    entries = {rival.served: rival for rival in rivals.rivals_of(alone, registry, "float32", CPU)}
+    told = tmp_path / "told.jsonl"
+    tokens_BT = torch.zeros(2, 4, dtype=torch.long)
+    question = rivals.Question(
+        job(holding(), plugins=(racers,)),
+        tuple(entries[name] for name in ("quick", "hungry", "reference")),
+        Recipe(tokens=1000, batch=2),
+        Batch(tokens_BT, tokens_BT),
+        str(told),
+    )
+    rivals.race(question)
+    up, quick, hungry = map(json.loads, told.read_text().splitlines())
+    assert (up, quick.keys()) == ({}, {"seconds"})
+    assert hungry == {"left_out": "OutOfMemoryError: the device is full", "for_now": True}
 
 
 def test_an_answer_that_cannot_be_kept_is_used_and_said(job, racers, answered, kept):
