@@ -1,6 +1,6 @@
 """What part of a training step waits for data: the lab's loop on real tasks against the same loop on batches made beforehand.
 
-    python -m benchmarks.bench_data_wait [PRESET ...] [--tokens 256] [--batch 32] [--steps 30] [--repeats 5] [--seconds 40]
+    python -m benchmarks.bench_data_wait [PRESET ...] [--tokens 256] [--batch 32] [--steps 200] [--repeats 5] [--seconds 40]
                                          [--device cuda] [--out record.json]
 
 Tasks: associative recall, and the bytes of a text that comes with Python. Arms: ``made``, the loop as it is, whose batches a
@@ -73,7 +73,7 @@ def measured(registry: Registry, preset: str, task_name: str, options: argparse.
 def main() -> None:
     parser = arguments(__doc__, 32, 256, seconds=40.0, limit="No new row is begun after these.")
     parser.add_argument("preset", nargs="*", default=PRESETS)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
     registry = Host.load(third_party=False)
     record = Record(options.out, device=name_of(torch.device(options.device)))

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from crossbreed.core.contracts.task import Batch
 
-AHEAD = 2
-"""Batches that are ready or being made while another is trained on."""
+AHEAD = 8
+"""Batches that are ready or being made while another is trained on: as many as smooth out what one takes longer than another."""
 Make = Callable[[int], Batch]
 
 
