@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-
 NUMBERS = 2048
 """Of a program: as many rows as hold them, so that rows of few numbers do not each take a program."""
 
