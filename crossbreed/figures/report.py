@@ -34,6 +34,7 @@ from crossbreed.figures.words import (
     mean_with_interval,
     number,
     percent,
+    raced,
     short_name,
 )
 
@@ -316,21 +317,8 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
         f"{p['mixer']} was checked against its reference": f"{p['backend']} in {p['dtype']}"
         for p in environment.get("probes") or ()
     }
-    raced = {
-        f"{s['mixer']} in training at {s['batch']} x {s['tokens']} in {s['dtype']}": _raced(s)
-        for s in environment.get("speeds") or ()
-    }
     libraries = environment.get("libraries") or {}
-    return plain | ({"backends": ", ".join(used)} if used else {}) | libraries | checked | raced
-
-
-def _raced(speed: Mapping[str, Any]) -> str:
-    """How long backends of one mixer take, the fastest first, and which were left out."""
-    order = sorted(speed["seconds"].items(), key=lambda one: one[1])
-    return ", ".join(
-        [f"{served} {1e3 * seconds:.3g} ms" for served, seconds in order]
-        + [f"{served} left out: {why}" for served, why in speed["left_out"].items()]
-    )
+    return plain | ({"backends": ", ".join(used)} if used else {}) | libraries | checked | raced(environment)
 
 
 def report_parquet(study: Study) -> bytes:

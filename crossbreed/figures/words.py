@@ -6,6 +6,7 @@ import html
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from crossbreed.core.ledger import QUANTITIES
 from crossbreed.core.search.candidates import SCORE, Candidate, SpeedKey
@@ -115,6 +116,19 @@ def key_in_words(key: SpeedKey) -> str:
     phase, batch, tokens, dtype, device, policy, compiled = key
     how = "compiled" if compiled else "not compiled"
     return f"{phase}, batch {batch}, {tokens} tokens, {dtype}, on {device}, {policy} backends, {how}"
+
+
+def raced(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Of the mixers whose backends a run has timed: how long each backend takes, the fastest first, and which were left out."""
+    found = {}
+    for speed in environment.get("speeds") or ():
+        shape = f"{speed['batch']} x {speed['tokens']} tokens in {speed['dtype']}"
+        order = sorted(speed["seconds"].items(), key=lambda one: one[1])
+        found[f"{speed['mixer']}, a training pass of {shape}"] = ", ".join(
+            [f"{served} {1e3 * seconds:.3g} ms" for served, seconds in order]
+            + [f"{served} left out: {why}" for served, why in speed["left_out"].items()]
+        )
+    return found
 
 
 def counts(states: Mapping[str, int]) -> str:

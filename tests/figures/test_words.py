@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from crossbreed.figures.words import amount, chart_text, code, number, si, size
+from crossbreed.figures.words import amount, chart_text, code, number, raced, si, size
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,20 @@ def _runs(text: str) -> list[str]:
 
 def test_a_name_in_a_chart_is_not_markup() -> None:
     assert chart_text("<a href='x'>&") == "&lt;a href='x'&gt;&amp;"
+
+
+def test_backends_that_a_run_has_timed_stand_with_their_times_and_those_left_out_with_the_cause() -> None:
+    speed = {
+        "mixer": "mamba2",
+        "sublayer": "0f",
+        "device": "a GPU",
+        "dtype": "bfloat16",
+        "batch": 8,
+        "tokens": 4096,
+        "backend": "fla",
+        "seconds": {"reference": 0.0263, "fla": 0.0155},
+        "left_out": {"mamba_ssm": "it was not ready within 120 s"},
+    }
+    words = "fla 15.5 ms, reference 26.3 ms, mamba_ssm left out: it was not ready within 120 s"
+    assert raced({"speeds": [speed]}) == {"mamba2, a training pass of 8 x 4096 tokens in bfloat16": words}
+    assert raced({"speeds": None}) == raced({}) == {}

@@ -11,7 +11,7 @@ import streamlit as st
 
 from crossbreed.dashboard import choice, queries
 from crossbreed.dashboard.live import current_study, follow
-from crossbreed.figures.words import code, counts
+from crossbreed.figures.words import code, counts, raced
 from crossbreed.storage import Driver
 from crossbreed.storage.rows import Stamp, StudyRow
 
@@ -130,6 +130,8 @@ def _software(study: StudyRow, at: Stamp) -> None:
     plugins = {plugin for r in runs for plugin in r.identities.items()}
     libraries = {one for r in runs for one in ((r.environment or {}).get("libraries") or {}).items()}
     rows += [{"what": name, "version": version} for name, version in sorted(libraries) + sorted(plugins)]
+    speeds = {one for r in runs for one in raced(r.environment or {}).items()}
+    rows += [{"what": what, "version": words} for what, words in sorted(speeds)]
     used = sorted({name for r in runs for name in ((r.environment or {}).get("backends") or {}).values()})
     st.dataframe(
         pd.DataFrame(rows),
