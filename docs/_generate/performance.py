@@ -8,6 +8,7 @@ from typing import Any
 
 import _data_wait
 import _decoding
+import _devices
 import _prefill_speed
 import _probe_speed
 import _step_speed
@@ -49,6 +50,7 @@ def text() -> str:
     for record in _read("packing_h200.json"):
         lines += packing(record)
     for name, section in (
+        ("devices_h200.json", _devices.section),
         ("data_wait_h200.json", _data_wait.section),
         ("prefill_h200.json", _prefill_speed.section),
         ("probe_h200.json", _probe_speed.section),

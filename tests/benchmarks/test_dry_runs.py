@@ -16,6 +16,7 @@ SMALL = {
     "data_wait": "amor-gdn-mini --tokens 16 --batch 2 --steps 1",
     "decode": "--scale mini --batch 1 --contexts 64 --rates 0 0.22 --whole gdn-mini --whole-contexts 64 --tokens 3",
     "depth": "dreamer-l8-k4 --shapes 1x16 --steps 1",
+    "devices": "transformer-mini --batch 2 --tokens 16 --steps 1 --per-gpu 1",
     "experts": "--batch 1 --tokens 16 --d-model 16 --experts 4 --top-k 2 --hidden 16",
     "one_token": "--contexts 16 --batch 1",
     "oryx_step": "oryx-tm-mini --batch 2 --tokens 32 --steps 1",
