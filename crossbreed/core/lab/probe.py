@@ -58,7 +58,7 @@ class Probed:
     allowed: float
 
 
-_ANSWERS: dict[tuple[str, ...], Probed | WrongBackend] = {}
+_ANSWERS: dict[tuple[str, ...], Probed | WrongBackend | None] = {}
 """Of this process, by everything that they depend on: kernels do not change while it lives."""
 
 
@@ -92,7 +92,8 @@ def probe(
         answer = _ANSWERS[key]
         if isinstance(answer, WrongBackend):
             raise answer
-        found.append(answer)
+        if answer is not None:
+            found.append(answer)
     return found
 
 
@@ -103,8 +104,11 @@ def _kernels_of_our_own(device: torch.device) -> bool:
 
 def _answer(
     alone: Architecture, registry: Registry, device: torch.device, backend: str, dtype: str
-) -> Probed | WrongBackend:
-    """What came of comparing one mixer's backend; raises ConfigError where it cannot be built, and for want of memory."""
+) -> Probed | WrongBackend | None:
+    """What came of comparing one mixer's backend; raises what the reference does, and for want of memory.
+
+    None for a mixer without backends that overflows where its weights are so loud: nothing but PyTorch can be what does.
+    """
     mixer = sublayer_of(alone).mixer
     able = registry.descriptor("mixer", mixer).capabilities
     served, reference = (
@@ -116,6 +120,12 @@ def _answer(
         return Probed(mixer, used, device_name(device), dtype, 0.0, FLOORS[device.type, dtype])
     where = f"backend {used!r} of mixer {mixer!r} on {device_name(device)} in {dtype}"
     _speak(reference)
+    wanted, again = (_computed(reference, dtype, able) for _ in range(2))
+    for name, right in wanted.items():
+        if not right.isfinite().all():
+            stated = stated_backends(sublayer_of(alone), registry)
+            why = f"{where} cannot be probed: the reference's {name} are not finite"
+            return WrongBackend(why) if stated else None
     try:
         served.load_state_dict(reference.state_dict())
         got = _computed(served, dtype, able)
@@ -124,10 +134,6 @@ def _answer(
     except Exception as error:
         # Somebody's kernel may raise anything; it is what the probe found.
         return WrongBackend(f"{where} fails its probe: it raised {type(error).__name__}: {error}")
-    wanted, again = (_computed(reference, dtype, able) for _ in range(2))
-    for name, right in wanted.items():
-        if not right.isfinite().all():
-            return WrongBackend(f"{where} cannot be probed: the reference's {name} are not finite")
     off, noise = ({name: _share(right, of[name]) for name, right in wanted.items()} for of in (got, again))
     floor, allowed = FLOORS[device.type, dtype], dict.fromkeys(wanted, 0.0)
     for stirred in _stirred(reference, dtype):

@@ -135,7 +135,7 @@ def test_what_one_of_many_changes_of_last_bits_does_to_the_reference_is_no_fault
 
     def counted(model, *given):
         found = computed(model, *given)
-        # The first is of the backend, then come two of the reference as it is.
+        # First come two of the reference as it is, and that of the backend.
         stirs.append(len(stirs) - 2)
         return {name: x * 1.3 for name, x in found.items()} if stirs[-1] == turned else found
 
@@ -147,6 +147,19 @@ def test_what_one_of_many_changes_of_last_bits_does_to_the_reference_is_no_fault
         (found,) = probed(registry, mixer="swiglu", **params)
         assert 0.1 < found.error <= found.allowed
     assert stirs[-1] == (turned or probes.STIRS)
+
+
+@pytest.mark.parametrize(("mixer", "refused"), [("swiglu", False), ("mamba2", True)])
+def test_where_the_reference_overflows_only_a_mixer_with_backends_is_refused(
+    registry, ours, monkeypatch, mixer, refused
+):
+    params = ours(mixer, lambda found: found)
+    monkeypatch.setattr(probes, "LOUD", float("inf"))
+    if refused:
+        with pytest.raises(WrongBackend, match="cannot be probed: the reference's outputs are not finite"):
+            probed(registry, mixer=mixer, **params)
+    else:
+        assert probed(registry, mixer=mixer, **params) == []
 
 
 def test_beside_a_forced_backend_mixers_without_it_are_probed_as_they_are_built(registry, ours):

@@ -356,8 +356,11 @@ def test_a_model_is_built_with_what_was_chosen_for_each_of_its_mixers(registry):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("mixer", ["gated_deltanet", "mamba2"])
-def test_recurrences_race_on_a_cuda_device_in_the_precision_that_they_train_in(job, records_of, mixer, kept):
+def test_recurrences_race_on_a_cuda_device_in_the_precision_that_they_train_in(
+    job, records_of, mixer, kept, monkeypatch
+):
     pytest.importorskip("fla", reason="flash-linear-attention is not installed")
+    monkeypatch.setattr(rivals, "READY_S", 60.0)
     sublayers = [{"mixer": mixer}, {"mixer": "swiglu"}]
     data = {"vocab": 20, "d_model": 128, "stages": [{"blocks": [{"sublayers": sublayers}]}]}
     recipe = {"tokens": 4 * 64 * 256, "batch": 64, "dtype": "bfloat16"}
