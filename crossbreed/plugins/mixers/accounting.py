@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from crossbreed.core.ledger import CHUNK, Shape
 
+QUERIES = 512
+"""Queries of a block of windowed attention, or as many as the window is wide."""
+
+
+def window_block(window: int) -> int:
+    """Queries of a block: each block is computed over the keys that its window reaches, so that nothing grows with T x T."""
+    return max(window, QUERIES)
+
+
+def keys_issued(tokens: int, window: int | None) -> float:
+    """Keys that a query of a piece is computed with, hidden ones included: the mean over its blocks, all keys without a window."""
+    if window is None or tokens <= (size := window_block(window)):
+        return float(tokens)
+    whole, rest = divmod(tokens, size)
+    reached = whole * size * size + (whole - 1) * size * (window - 1)
+    return (reached + (rest * (rest + window - 1))) / tokens
+
 
 def mean_visible(shape: Shape, window: int | None = None) -> float:
     """Keys a causal query sees: the mean over the sequence, or at the last token in decode; capped by a window."""

@@ -17,9 +17,9 @@ from crossbreed.core.ops.attention import Kernel, attention
 from crossbreed.core.ops.norm import l2_norm, rms_norm
 from crossbreed.core.ops.read_attention import skippable
 from crossbreed.plugins.mixers import backends, kv_cache
-from crossbreed.plugins.mixers.accounting import mean_visible
+from crossbreed.plugins.mixers.accounting import keys_issued, mean_visible, window_block
 from crossbreed.plugins.mixers.configs import SoftmaxSettings
-from crossbreed.plugins.mixers.reading import Rows, chosen, masked, read_mask, spread, traced
+from crossbreed.plugins.mixers.reading import Chosen, Rows, chosen, masked, read_mask, spread, traced
 
 NORM_EPS = 1e-6
 
@@ -41,6 +41,15 @@ class Slots:
     def of(cache: State) -> Slots:
         return Slots(cache["k"], cache["v"], cache["position"], cache["document"])
 
+    def reached(self, queries: range, tokens: int, window: int) -> Slots:
+        """What some queries of a piece reach through a window: views. The last ``tokens`` slots are the piece's."""
+        before = self.k.shape[1] - tokens
+        # Slots of earlier pieces lie in any order.
+        first = before + queries.start - window + 1 if queries.start >= window - 1 else 0
+        seen = slice(first, before + queries.stop)
+        document = None if self.document is None else self.document[:, seen]
+        return Slots(self.k[:, seen], self.v[:, seen], self.position[:, seen], document, self.causal)
+
     def rows(self, rows: slice) -> Slots:
         """The slots of rows that lie side by side: views."""
         document = None if self.document is None else self.document[rows]
@@ -51,7 +60,8 @@ class SoftmaxReader(Reader, nn.Module):
     """Causal attention within each document. Outside training, queries that are not read cost no scores.
 
     The fused kernel of a causal piece leaves them out (``core.ops.read_attention``), in training too, where others compute
-    all. Elsewhere the others are gathered, every row padded to the one that reads most.
+    all. Elsewhere the others are gathered, every row padded to the one that reads most. Through a window long pieces are computed
+    in blocks of queries, each over what it reaches.
 
     With ``qk_norm`` queries and keys have RMS 1 and queries a learned gain per head: one gain for all channels, so that
     it does not matter whether rotation came before.
@@ -84,18 +94,50 @@ class SoftmaxReader(Reader, nn.Module):
             o_BTHV = v_BTHV.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
             return o_BTHV, self._only_written(k_BTGK, v_BTHV, context, state, read_BT)
         slots, document_BT, written = self._written(k_BTGK, v_BTHV, context, state, read_BT)
+        if not self._in_blocks(q_BTHK, slots, some):
+            return self._output(q_BTHK, slots, document_BT, context, read_BT, some), written
+        T, window, outputs = q_BTHK.shape[1], cast(int, self.config.window), []
+        for first in range(0, T, window_block(window)):
+            queries = range(first, min(first + window_block(window), T))
+            cut, at = slice(first, queries.stop), context.slice(first, queries.stop)
+            document = None if document_BT is None else document_BT[:, cut]
+            read = None if read_BT is None else read_BT[:, cut]
+            reached = slots.reached(queries, T, window)
+            outputs.append(self._output(q_BTHK[:, cut], reached, document, at, read, chosen(read, at)))
+        return torch.cat(outputs, 1), written
+
+    def _in_blocks(self, q_BTHK: Tensor, slots: Slots, some: Chosen | None) -> bool:
+        """Whether to cut a piece, which would need a mask of all that each query sees; flash-attn's kernel knows windows."""
+        window = self.config.window
+        if window is None or q_BTHK.shape[1] <= window_block(window):
+            return False
+        whole = some is None and slots.causal and not selects(self.config, slots.k.shape[1])
+        return not whole or self.serving(q_BTHK.device, q_BTHK.dtype) != "flash_attn"
+
+    def _output(
+        self,
+        q_BTHK: Tensor,
+        slots: Slots,
+        document_BT: Tensor | None,
+        context: Context,
+        read_BT: Tensor | None,
+        some: Chosen | None,
+    ) -> Tensor:
+        """Attention of a piece's queries, zero where not read. ``some``: those that are read, where not all are."""
         if some is None:
             # Elsewhere than in training what is read has been looked at: it is everything, or to be computed densely.
             skipping = context.training and context.execution != "dense"
             o_BTHV = self._every(q_BTHK, slots, document_BT, context, read_BT if skipping else None)
-            return o_BTHV if skipping else masked(o_BTHV, read_BT), written
+            return o_BTHV if skipping else masked(o_BTHV, read_BT)
+        if not len(some):
+            return q_BTHK.new_zeros(*q_BTHK.shape[:2], self.heads.heads, self.heads.value_size)
         rows = some.rows()
         if self._whole_is_faster(slots, rows, context):
-            return masked(self._every(q_BTHK, slots, document_BT, context), read_BT), written
-        if self._skips(q_BTHK, v_BTHV, slots):
-            return self._every(q_BTHK, slots, document_BT, context, read_BT), written
+            return masked(self._every(q_BTHK, slots, document_BT, context), read_BT)
+        if self._skips(q_BTHK, slots):
+            return self._every(q_BTHK, slots, document_BT, context, read_BT)
         o_RUHV = self._few(q_BTHK, slots, document_BT, context, rows)
-        return some.scatter(rows.flat(o_RUHV)), written
+        return some.scatter(rows.flat(o_RUHV))
 
     def _one(
         self,
@@ -170,15 +212,15 @@ class SoftmaxReader(Reader, nn.Module):
         return (
             context.execution == "auto"
             and slots.causal
-            and triangular(self.config, T)
+            and triangular(self.config, slots.k.shape[1])
             and rows.token_RU.numel() > GATHER_UP_TO * B * T
         )
 
-    def _skips(self, q_BTHK: Tensor, v_BTHV: Tensor, slots: Slots) -> bool:
+    def _skips(self, q_BTHK: Tensor, slots: Slots) -> bool:
         """Whether attention leaves unread queries out by itself, where others need a mask of all that each query sees."""
-        whole = slots.causal and triangular(self.config, q_BTHK.shape[1])
+        whole = slots.causal and triangular(self.config, slots.k.shape[1])
         fused = self.serving(q_BTHK.device, q_BTHK.dtype) != backends.REFERENCE
-        return whole and fused and skippable(q_BTHK, v_BTHV)
+        return whole and fused and skippable(q_BTHK, slots.v)
 
     def _every(
         self,
@@ -262,11 +304,11 @@ class SoftmaxReader(Reader, nn.Module):
 
         With ``top_k`` all that a query sees is scored, and values and gradients are those of the keys it attends to.
 
-        Executed: full tiles in training and prefill, those of a whole piece where most of it reads, and the backward pass of fused attention computes the scores again
+        Executed: full tiles in training and prefill, of what blocks of queries reach through a window, those of a whole piece where most of it reads, and the backward pass of fused attention computes the scores again
         (5 products to the forward's 2). The choice of the ``top_k`` scores all keys once more, forward only.
         """
         slots = shape.tokens if config.window is None else min(shape.tokens, config.window)
-        tile = slots if shape.phase == "decode" else shape.tokens
+        tile = slots if shape.phase == "decode" else keys_issued(shape.tokens, config.window)
         score, value = 2.0 * heads.heads * heads.key_size, 2.0 * heads.heads * heads.value_size
         seen = mean_visible(shape, config.window)
         used = mean_visible(shape, min(config.top_k, slots)) if config.top_k is not None else seen
@@ -302,7 +344,7 @@ def triangular(config: SoftmaxSettings, slots: int) -> bool:
     return not windowed and config.writes == "always" and not selects(config, slots)
 
 
-def selects(config: SoftmaxSettings, slots: int) -> bool:
+def selects(config: SoftmaxSettings, slots: float) -> bool:
     """Whether queries over so many slots leave some out for their scores."""
     return config.top_k is not None and config.top_k < slots
 
@@ -321,8 +363,12 @@ def _kept(config: SoftmaxSettings, heads: HeadShape, shape: Shape) -> float:
     if config.l2_norm == "qk":
         numbers += heads.query_heads * (K + 1)
     windowed = config.window is not None and config.window < shape.tokens
-    mask = shape.tokens * shape.dtype_bytes if windowed or config.writes == "when_read" else 0
+    tile = keys_issued(shape.tokens, config.window)
+    mask = tile * shape.dtype_bytes if windowed or config.writes == "when_read" else 0
     if selects(config, shape.tokens):
         # Each head has its own.
-        mask = heads.heads * shape.tokens * shape.dtype_bytes
+        mask = heads.heads * tile * shape.dtype_bytes
+    if tile < shape.tokens:
+        # Outputs of blocks, beside all of them together.
+        numbers += heads.heads * V
     return float(numbers * shape.dtype_bytes + heads.heads * shape.wide_bytes + mask)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from crossbreed.core.host import Registry
+from crossbreed.plugins.mixers import accounting
 from tests.support.forced import Forced
-from tests.support.genomes import GENOMES
+from tests.support.genomes import GENOMES, architecture, block
 
 T = 64
 ROUTED = [
@@ -37,3 +38,20 @@ def test_decode(registry: Registry, name: str, rate: float) -> None:
     """The token after T - 1 others, read by nobody, by half of the rows, or by all."""
     counted, ledger = Forced(registry, GENOMES[name], rate).decode(T)
     assert counted == pytest.approx(ledger.executed_decode_flops_per_token, rel=0.01)
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_blocks_of_a_window_are_counted_as_they_are_computed(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, top_k: int | None
+) -> None:
+    monkeypatch.setattr(accounting, "QUERIES", 12)
+    # Heads that no other test has: costs of parts are kept.
+    params = {"heads": 3, "head_size": 10, "window": 7, "top_k": top_k}
+    forced = Forced(
+        registry, architecture({"blocks": [block({"mixer": "attention", "params": params})]}), 0.5
+    )
+    for counted, ledger, name in (
+        (*forced.prefill(T), "executed_prefill_flops_per_token"),
+        (*forced.train(T), "executed_training_flops_per_token"),
+    ):
+        assert counted == pytest.approx(getattr(ledger, name), rel=0.01)

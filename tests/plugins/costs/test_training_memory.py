@@ -11,6 +11,7 @@ from crossbreed.core.genome import Architecture
 from crossbreed.core.host import Registry
 from crossbreed.core.ledger import Ledger, Shape
 from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.plugins.mixers import accounting
 from tests.support.genomes import ATTENTION, GENOMES, SWIGLU, architecture, block
 
 B, T = 3, 64
@@ -43,6 +44,21 @@ def test_kept_bytes_are_those_that_autograd_holds(registry: Registry, name: str,
     genome = GENOMES[name]
     ledger = estimate(registry, genome, Shape(B, T, dtype))
     # Beside activations the graph holds the head's gradient and, under autocast, cast copies of the weights.
+    inner = sum(part.weight_reads for part in ledger.parts if part.site not in ("embedding", "head"))
+    constant = genome.vocab * genome.d_model * 4 + (2 * inner if dtype == "bfloat16" else 0)
+    predicted = ledger.kept_bytes_per_token * B * T + constant
+    assert predicted == pytest.approx(held(registry, genome, dtype), rel=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_blocks_of_a_window_keep_masks_of_what_they_reach(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setattr(accounting, "QUERIES", 12)
+    # Heads that no other test has: costs of parts are kept.
+    params = {"heads": 3, "head_size": 14, "window": 7}
+    genome = architecture({"blocks": [block({"mixer": "attention", "params": params})]})
+    ledger = estimate(registry, genome, Shape(B, T, dtype))
     inner = sum(part.weight_reads for part in ledger.parts if part.site not in ("embedding", "head"))
     constant = genome.vocab * genome.d_model * 4 + (2 * inner if dtype == "bfloat16" else 0)
     predicted = ledger.kept_bytes_per_token * B * T + constant
