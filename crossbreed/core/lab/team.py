@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from crossbreed.core.artefacts import Artefacts
-from crossbreed.core.errors import ConfigError
+from crossbreed.core.errors import ConfigError, Diverged
 from crossbreed.core.lab import fresh
 from crossbreed.core.lab.environment import pick_device
 from crossbreed.core.lab.job import Job
@@ -190,6 +191,8 @@ def follow(member: Member) -> None:
     """A further process: take a step whenever the first one says so. It ends with it."""
     from crossbreed.core.lab.trial import trainer_of
 
+    # Of what may be warned the first process warns.
+    warnings.simplefilter("ignore")
     device = pick_device(member.job.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -203,7 +206,9 @@ def follow(member: Member) -> None:
     _meet(store, shard, trainer)
     while True:
         if fresh.told.get() == "train":
-            trainer.advance(trainer.recipe.tokens, lambda: fresh.told.get() != "step")
+            # The first process sees the same numbers, and ends the run for them.
+            with suppress(Diverged):
+                trainer.advance(trainer.recipe.tokens, lambda: fresh.told.get() != "step")
 
 
 def _store(port: int, size: int) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from crossbreed.core.artefacts import Artefacts
@@ -41,3 +44,38 @@ def test_a_search_finds_on_two_devices_a_trial_what_it_finds_on_one(tmp_path: Pa
     one, two = (curves(tmp_path / str(n), executor, n) for n in (1, 2))
     assert len(one) > 1
     assert two == {key: pytest.approx(losses, rel=2e-3) for key, losses in one.items()}
+
+
+def kill_one_of_a_device(over: threading.Event) -> None:
+    """Kill the first process that trains beside a worker, once it has."""
+    while not over.wait(0.02):
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if "crossbreed.core.lab.team:follow" in " ".join(process.cmdline()):
+                    time.sleep(0.5)
+                    process.kill()
+                    return
+            except psutil.NoSuchProcess:
+                continue
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_run_whose_device_is_lost_is_leased_again(tmp_path: Path, executor: str) -> None:
+    search = {"trials": 0, "seeds": 1, "forced_rates": None, "devices_per_trial": 2}
+    file = StudyFile.read(
+        study_data(train=TRAIN, search=search, objectives={"score": "max", "parameters": "min"})
+    )
+    over = threading.Event()
+    killer = threading.Thread(target=kill_one_of_a_device, args=(over,))
+    killer.start()
+    try:
+        with Study.start(str(tmp_path / "study.db"), file, toy_registry()) as study:
+            assert study.run(executor=executor, workers=1, device="cpu").end == "done"
+            events = study.repository.events(study.row.id)
+            (lost,) = [event.payload["cause"] for event in events if event.kind == "worker_lost"]
+            assert "the process of device 1 of 2" in lost
+            assert {run.state for run in study.repository.runs(study.row.id)} == {"done"}
+    finally:
+        over.set()
+        killer.join()
