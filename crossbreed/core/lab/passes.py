@@ -144,7 +144,7 @@ class CapturedPass:
         except torch.OutOfMemoryError:
             raise
         except (_StepRead, RuntimeError) as error:
-            why = str(error).splitlines()[0]
+            why = (str(error).splitlines() or [""])[0] or type(error).__name__
         if not self.plain.shard.agreed(not why):
             return self._refuse(why or ELSEWHERE, batch, step)
         self._recorded = recorded

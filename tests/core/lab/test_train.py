@@ -11,7 +11,7 @@ from crossbreed.core.artefacts import Artefacts
 from crossbreed.core.errors import ConfigError, Diverged
 from crossbreed.core.lab.checkpoint import Header
 from crossbreed.core.lab.recipe import Recipe
-from crossbreed.core.lab.train import Trainer
+from crossbreed.core.lab.train import Trainer, _seed_generators
 
 STEPS = 17
 
@@ -138,6 +138,17 @@ def test_weights_that_are_not_finite_are_never_saved(trainer, genome, stop_after
     with pytest.raises(Diverged):
         broken.save(Artefacts.at(tmp_path), "c.safetensors", 0)
     assert not list(tmp_path.iterdir())
+
+
+def test_devices_that_share_a_batch_draw_different_numbers_from_torch_and_the_first_as_one_alone():
+    def drawn(step: int, rank: int) -> list[float]:
+        with torch.random.fork_rng():
+            _seed_generators(3, step, torch.device("cpu"), rank)
+            return torch.rand(3).tolist()
+
+    found = [drawn(step, rank) for step in (0, 1) for rank in (0, 1, 2)]
+    assert len({tuple(numbers) for numbers in found}) == 6
+    assert found == [drawn(step, rank) for step in (0, 1) for rank in (0, 1, 2)]
 
 
 def test_training_leaves_the_callers_generator_alone(trainer):
