@@ -144,7 +144,7 @@ along the text (every position up to 256 tokens, else bins; positions restart wi
 ```python
 from crossbreed import Study
 
-with Study.open("crossbreed.db") as study:
+with Study.open("crossbreed.db", "first") as study:
     study.losses()  # by class of positions
     study.losses("position")  # along the text, at every length that was judged
 ```
