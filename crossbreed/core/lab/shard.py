@@ -77,7 +77,8 @@ class Shard:
             torch._foreach_copy_(some, [p.view_as(g) for p, g in zip(parts, some, strict=True)])
 
     def add_up_statistics(self, model: LanguageModel) -> None:
-        """Leave for ``after_step`` what the passes of all parts have left: calls of other parts are further calls of the step."""
+        """Leave for ``after_step`` what the passes of all parts have left: calls of other parts are further calls of the step, each
+        with the number of its ``part``."""
         if self.size > 1:
             model.give_statistics(self._of_all(model.take_statistics()))
 
@@ -91,7 +92,11 @@ class Shard:
         ]
 
         def everyones(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-            return [_with_tensors(call, part) for call in calls for part in parts]
+            return [
+                {**_with_tensors(call, part), "part": rank}
+                for call in calls
+                for rank, part in enumerate(parts)
+            ]
 
         mixers = {site: everyones(calls) for site, calls in own.mixers.items()}
         return Statistics(mixers, [[*everyones(calls)] for calls in own.routers])

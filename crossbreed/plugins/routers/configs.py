@@ -118,16 +118,17 @@ class EntropyGateConfig(ThresholdConfig):
     first_choice: at mode, the choice of a document's first segment, when no output has been seen. 1, the expensive
                   reader: guessing wrong costs some time there, while guessing 0 would cost accuracy.
     train_rate:   at mode, the share of segments that read with choice 1 in training; None: the nominal evaluation share.
-    ranks:        where several devices share a batch, ``whole``: the statistics of a call are those of the rows of all devices,
-                  as on one. ``mean``: each device thresholds by its own rows, as in the released code, and all commit the mean
-                  over those that counted something (amor.md section 10, point 5).
+    ranks:        whose statistics count where several devices share a batch (amor.md section 10, point 5). ``local``: each device
+                  thresholds by its own rows, and all commit what the first one saw; nothing is reduced, as in the released code.
+                  ``mean``: all commit the mean over the devices that counted something. ``whole``: a call's statistics are those
+                  of the rows of all devices, and the run is the same on any number of them.
     """
 
     momentum: Share = 0.95
     warm_start: bool = True
     first_choice: int = Field(default=1, ge=0, le=1)
     train_rate: Share | None = None
-    ranks: Literal["whole", "mean"] = later("whole")
+    ranks: Literal["local", "mean", "whole"] = later("local")
 
     def training_shares(self) -> tuple[float, float]:
         """Odds of the choices at mode in training."""

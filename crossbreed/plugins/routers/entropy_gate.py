@@ -84,6 +84,8 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
     @torch.no_grad()
     def after_step(self, statistics: list[Mapping[str, Any]]) -> None:
         """Commit the mean of the calls' medians and standard deviations; calls that counted nothing do not weigh in."""
+        if self.config.ranks == "local":
+            statistics = [call for call in statistics if call.get("part", 0) == 0]
         if not statistics:
             return
         seen = torch.stack([call["count"] for call in statistics]) > 0

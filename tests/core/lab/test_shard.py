@@ -35,26 +35,27 @@ def gated(name: str, **params: Any) -> dict[str, Any]:
     return {"sublayers": [ATTENTION], "gate": {"name": name, "params": params}}
 
 
-def halting(name: str) -> dict[str, Any]:
+def halting(name: str, **params: Any) -> dict[str, Any]:
     stage = {
         "blocks": [{"sublayers": [ATTENTION, EXPERTS]}],
         "depth": {"name": "recurrent", "repeats": 3},
-        "halt": {"name": name},
+        "halt": {"name": name, "params": params},
     }
     return {"vocab": VOCAB, "d_model": 16, "stages": [stage]}
 
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "mamba and an entropy gate": stack({"sublayers": [MAMBA]}, gated("entropy_gate")),
+    "mamba and an entropy gate": stack({"sublayers": [MAMBA]}, gated("entropy_gate", ranks="whole")),
     "a gate that keeps its rate": stack({"sublayers": [MAMBA]}, gated("learned", loss_weight=3.0)),
     "experts in balance": stack({"sublayers": [ATTENTION, EXPERTS]}),
     "drawn modes": stack(
         {"sublayers": [MULTI]}, mode_router={"name": "segment_random", "params": {"segment": 4}}
     ),
     "modes by feedback": stack(
-        {"sublayers": [MULTI]}, mode_router={"name": "entropy_gate", "params": {"segment": 4}}
+        {"sublayers": [MULTI]},
+        mode_router={"name": "entropy_gate", "params": {"segment": 4, "ranks": "whole"}},
     ),
-    "halting by entropy": halting("entropy_gate"),
+    "halting by entropy": halting("entropy_gate", ranks="whole"),
     "halting by a learned score": halting("learned"),
 }
 

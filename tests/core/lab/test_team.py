@@ -19,7 +19,7 @@ from crossbreed.core.lab import trial
 from crossbreed.core.lab.records import Curve, Evaluated, Finished, RungDone, Started
 from crossbreed.core.lab.team import MemberLost
 
-GATED = {"name": "entropy_gate"}
+GATED = {"name": "entropy_gate", "params": {"ranks": "whole"}}
 TOLERANCE = 2e-3
 
 

@@ -21,6 +21,7 @@ pytestmark = [
 ]
 ATTENTION = {"mixer": "attention", "params": {"heads": 2, "head_size": 16}}
 SWIGLU = {"mixer": "swiglu", "params": {"hidden": 64}}
+GATES: dict[str, dict[str, Any]] = {"entropy_gate": {"ranks": "whole"}, "learned": {}}
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def gpu_job(job, monkeypatch):
     def gpu_job(gate: str, **changes: Any) -> Job:
         blocks = [
             {"sublayers": [ATTENTION, SWIGLU]},
-            {"sublayers": [ATTENTION, SWIGLU], "gate": {"name": gate}},
+            {"sublayers": [ATTENTION, SWIGLU], "gate": {"name": gate, "params": GATES[gate]}},
         ]
         data = {"vocab": 20, "d_model": 32, "stages": [{"blocks": blocks}]}
         return job(data, plugins=(), device="cuda", memory=False, **changes)
@@ -43,7 +44,7 @@ def losses(records: list[Any]) -> list[float]:
     return [point.loss_nats for curve in records if isinstance(curve, Curve) for point in curve.points]
 
 
-@pytest.mark.parametrize("gate", ["entropy_gate", "learned"])
+@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("captured", [True, False])
 def test_two_gpus_train_what_one_trains(gpu_job, records_of, tmp_path, gate, captured):
     with warnings.catch_warnings():

@@ -27,12 +27,23 @@ def normal(*shape, seed=0):
 def test_of_a_shared_batch_it_thresholds_by_the_rows_of_all_devices_or_by_its_own():
     own_BT, other_BT = noise(2, 5), 0.5 + noise(2, 5, seed=1)
     c = context(2, 5, phase="train").at(gather=lambda x_BT: torch.cat((x_BT, other_BT.to(x_BT.dtype))))
-    for ranks, seen in (("whole", torch.cat((own_BT, other_BT))), ("mean", own_BT)):
+    for ranks, seen in (("whole", torch.cat((own_BT, other_BT))), ("mean", own_BT), ("local", own_BT)):
         r = router(momentum=0.0, kappa=0.0, ranks=ranks).double()
         decision, _ = r(entropies(own_BT), c, None)
         median = seen.flatten().median()
         assert torch.equal(decision.choice_BT, (own_BT > median).long())
         assert decision.statistics["median"] == median
+
+
+def test_of_a_shared_batch_it_commits_what_the_first_device_saw_or_the_mean():
+    calls = [
+        {"median": torch.tensor(m), "std": torch.tensor(0.1), "count": torch.tensor(5)} for m in (0.2, 0.6)
+    ]
+    shared = [{**call, "part": part} for part, call in enumerate(calls)]
+    for ranks, mu in (("local", 0.2), ("mean", 0.4)):
+        r = router(momentum=0.0, ranks=ranks)
+        r.after_step(shared)
+        assert r.mu.item() == pytest.approx(mu)
 
 
 def test_training_thresholds_with_the_averaged_statistics_as_published():
