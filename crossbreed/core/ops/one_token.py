@@ -17,12 +17,10 @@ from crossbreed.core.ops.attention import attention as attention_over
 from crossbreed.core.ops.chunks import compute_dtype, product_dtype
 from crossbreed.core.ops.delta_rule import gated_delta_rule_recurrent
 from crossbreed.core.ops.gated import silu_times
-from crossbreed.core.ops.norm import gated_rms_norm, l2_norm
+from crossbreed.core.ops.norm import l2_norm
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.core.ops.ssd import ssd_recurrent
 
-LARGEST_NORM = 8192
-"""Channels of a norm that one program holds."""
 WIDE_HEAD = 256
 """Largest head of the kernels."""
 
@@ -230,15 +228,3 @@ def convolution(
     weight_CW, bias_C = weight_CW.to(x_B1C.dtype), None if bias_C is None else bias_C.to(x_B1C.dtype)
     y_B1C, after_BWC = short_conv(x_B1C, weight_CW, bias_C, tail_BWC=tail_BWC)
     return F.silu(y_B1C) if silu else y_B1C, after_BWC
-
-
-def gated_norm(x_B1V: Tensor, gate_B1V: Tensor, weight_V: Tensor, eps: float, *, gate_first: bool) -> Tensor:
-    """weight x/rms(x) silu(gate), or with ``gate_first`` ``gated_rms_norm``; over the last of 3 or 4 dimensions."""
-    if kernels.usable(x_B1V) and x_B1V.shape[-1] <= LARGEST_NORM:
-        from crossbreed.core.ops.kernels.recurrent_step import gated_norm as fused
-
-        x, gate = (x if x.dim() == 3 else x[:, 0] for x in (x_B1V, gate_B1V))
-        return fused(x, gate, weight_V, eps, gate_first).view(x_B1V.shape)
-    if gate_first:
-        return gated_rms_norm(x_B1V, gate_B1V, weight_V, eps)
-    return F.rms_norm(x_B1V, x_B1V.shape[-1:], weight_V.to(x_B1V.dtype), eps) * F.silu(gate_B1V)

@@ -116,7 +116,7 @@ class SequenceMixer(Mixer, nn.Module):
         gate_BTC = at_once[-1] if at_once and self.plan.gate else None
         any_reader = some[0] if len(some) == 1 else chosen(read_BT, context)
         if any_reader is None:
-            y_BTD = masked(self._out(total_BTHV, projected, gate_BTC, context.recorded), read_BT)
+            y_BTD = masked(self._out(total_BTHV, projected, gate_BTC), read_BT)
         else:
             y_BTD = self._some_out(total_BTHV, projected, any_reader)
         return y_BTD, None if state is None else after
@@ -208,32 +208,27 @@ class SequenceMixer(Mixer, nn.Module):
             return torch.zeros_like(projected.x_BTD)
         return some.scatter(self._out(some.gather(o_BTHV), projected.some(some), None))
 
-    def _out(
-        self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None, recorded: bool = False
-    ) -> Tensor:
+    def _out(self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None) -> Tensor:
         """Gate, norm and output matrix."""
         p = self.plan
         if p.gate and gate_BTC is None:
             gate_BTC = projected.gate()
-        return projected.output(self._finished(o_BTHV, gate_BTC, recorded))
+        return projected.output(self._finished(o_BTHV, gate_BTC))
 
-    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None, recorded: bool) -> Tensor:
+    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None) -> Tensor:
         """BTC: the output of all heads, gated and normalised."""
         p = self.plan
         gate, o = gate_BTC, o_BTHV.flatten(-2)
         if p.norm == "head":
             o, gate = o_BTHV, None if gate is None else by_head(gate, p.heads.heads)
         # The last dimension is what one norm covers.
-        if self.norm_weight is not None and gate is not None and recorded:
+        if self.norm_weight is not None and gate is not None:
             first = p.norm_place == "after_gate"
-            o = one_token.gated_norm(o, gate, self.norm_weight, p.norm_eps, gate_first=first)
-        elif self.norm_weight is not None and gate is not None and p.norm_place == "after_gate":
-            o = gated_rms_norm(o, gate, self.norm_weight, p.norm_eps)
-        else:
-            if self.norm_weight is not None:
-                o = rms_norm(o, self.norm_weight.to(o.dtype), p.norm_eps)
-            if gate is not None:
-                o = silu_times(gate, o)
+            o = gated_rms_norm(o, gate, self.norm_weight, p.norm_eps, gate_first=first)
+        elif self.norm_weight is not None:
+            o = rms_norm(o, self.norm_weight.to(o.dtype), p.norm_eps)
+        elif gate is not None:
+            o = silu_times(gate, o)
         return o.flatten(-2) if p.norm == "head" else o
 
     def state_specs(self) -> tuple[StateSpec, ...]:

@@ -220,19 +220,3 @@ def test_a_step_of_a_convolution_is_the_references(C, W, dtype):
         )
         near(got[0], wanted[0][:, 0], TOLERANCE[dtype])
         assert torch.equal(got[1].double(), wanted[1])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("gate_first", [True, False])
-@pytest.mark.parametrize(("heads", "V"), [(None, 40), (None, 2048), (3, 24), (12, 128)])
-def test_a_gated_norm_is_the_references(heads, V, gate_first, dtype):
-    from crossbreed.core.ops.kernels.recurrent_step import gated_norm
-
-    random, B, M = Random(), 2, heads or 1
-    x = random(B, M, V, dtype=dtype)
-    gate = random(B, M * V + 8, dtype=dtype)[:, 8:].view(B, M, V)
-    weight = random(V, dtype=torch.float32)
-    got = gated_norm(x, gate, weight, 1e-5, gate_first)
-    wanted = one_token.gated_norm(x.double(), gate.double(), weight.double(), 1e-5, gate_first=gate_first)
-    near(got, wanted, TOLERANCE[dtype])

@@ -1,4 +1,4 @@
-"""One decoded token of every row through a recurrence, its convolution and its norm: a kernel each."""
+"""One decoded token of every row through a recurrence and its convolution: a kernel each."""
 
 from __future__ import annotations
 
@@ -106,29 +106,6 @@ def conv_step(
     return y_BC, after_BWC
 
 
-def gated_norm(x_NMV: Tensor, gate_NMV: Tensor, weight_V: Tensor, eps: float, gate_first: bool) -> Tensor:
-    """weight x/rms(x) silu(gate), or with ``gate_first`` weight y/rms(y) of y = x silu(gate), over the last dimension."""
-    N, M, V = x_NMV.shape
-    x_NMV, gate_NMV = _heads_together(x_NMV), _heads_together(gate_NMV)
-    y_NMV = torch.empty(N, M, V, dtype=x_NMV.dtype, device=x_NMV.device)
-    padded = triton.next_power_of_2(V)
-    _norm[(N, M)](
-        x_NMV,
-        gate_NMV,
-        weight_V,
-        y_NMV,
-        x_NMV.stride(0),
-        gate_NMV.stride(0),
-        M,
-        eps,
-        V=V,
-        PADDED=padded,
-        GATE_FIRST=gate_first,
-        num_warps=max(1, min(8, padded // 256)),
-    )
-    return y_NMV
-
-
 def _heads_together(x_NHK: Tensor) -> Tensor:
     """The same with the heads of a row lying one after another."""
     H, K = x_NHK.shape[1:]
@@ -219,25 +196,3 @@ def _conv(
         total = total.to(y.dtype.element_ty).to(tl.float32)
         total = total * tl.sigmoid(total)
     tl.store(y + b * C + c, total.to(y.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _norm(
-    x, gate, weight, y, row_x, row_gate, M, eps, V: tl.constexpr, PADDED: tl.constexpr, GATE_FIRST: tl.constexpr
-):  # fmt: skip
-    n, m = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    d = tl.arange(0, PADDED)
-    inside = d < V
-    own = tl.load(x + n * row_x + m * V + d, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(gate + n * row_gate + m * V + d, mask=inside, other=0.0).to(tl.float32)
-    g = g * tl.sigmoid(g)
-    if GATE_FIRST:
-        own = own * g
-    own = (
-        own
-        * tl.rsqrt(tl.sum(own * own, 0) / V + eps)
-        * tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
-    )
-    if not GATE_FIRST:
-        own = own * g
-    tl.store(y + (n * M + m) * V + d, own.to(y.dtype.element_ty), mask=inside)
