@@ -1,13 +1,14 @@
 """Training tokens/s of presets on a CUDA device: the lab's own loop beside the models of other libraries.
 
     python -m benchmarks.bench_training [PRESET ...] [--batch 8] [--tokens 2048] [--steps 4] [--repeats 5]
-                                        [--seconds 600] [--device cuda] [--out record.json]
+                                        [--seconds 600] [--backend fla] [--device cuda] [--out record.json]
 
 Arms of one preset: the lab's loop replaying recorded passes (captured), launching them (plain), a bare hand-written loop on the
 same model (bare), and rivals of the same shape that are installed: flash-linear-attention's own model with each of its fused
 losses, and the transformers model with PyTorch's attention. All: bfloat16 autocast over float32 weights, fused AdamW, gradients
 clipped to 1, the same batch. Every repeat of every arm trains --steps steps between two device events; arms are interleaved.
-MFU: algorithmic training FLOPs of our ledger over 989 TFLOP/s, the dense bfloat16 rate of an H100 or H200.
+--backend: of presets with a mixer that has it; others are computed by ``auto``. A rival has the same layers; where no library has them,
+as for AMOR, Oryx and Dreamer, the lab's loops are compared alone. MFU: algorithmic training FLOPs of our ledger over 989 TFLOP/s, the dense bfloat16 rate of an H100 or H200.
 Records add up: a preset whose row is there keeps it unless it is named again.
 """
 
@@ -28,10 +29,11 @@ from benchmarks.interleaved import interleaved
 from benchmarks.record import Record, made_by, name_of
 from benchmarks.steps import Held, advance, arguments, random_batches, trainer
 from crossbreed.core.contracts.task import Batch
-from crossbreed.core.genome import Architecture
+from crossbreed.core.genome import Architecture, Sublayer
 from crossbreed.core.host import Host, Registry
 from crossbreed.core.ledger import Shape
 from crossbreed.core.model.language_model import LanguageModel
+from crossbreed.core.model.legality import stated_backends
 from crossbreed.presets import presets
 
 PRESETS = (
@@ -118,38 +120,59 @@ def llama(sizes: dict[str, Any]) -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(**sizes, attn_implementation="sdpa"))
 
 
+def layers_of(genome: Architecture) -> list[tuple[Sublayer, Sublayer]]:
+    """(what mixes tokens, SwiGLU) of each layer of a model that has nothing else, as libraries have them; none of others."""
+    found: list[tuple[Sublayer, Sublayer]] = []
+    for stage in genome.stages:
+        for block in stage.blocks:
+            kinds = [sublayer.mixer for sublayer in block.sublayers]
+            if block.gate is not None or kinds not in (["attention", "swiglu"], ["gated_deltanet", "swiglu"]):
+                return []
+        if stage.depth.name != "layered":
+            return []
+        found += [(block.sublayers[0], block.sublayers[1]) for block in stage.blocks] * stage.depth.repeats
+    return found if len({channel.params["hidden"] for _, channel in found}) == 1 else []
+
+
 def rivals(genome: Architecture, tokens: int) -> dict[str, Callable[[], nn.Module]]:
     """Library and setting -> maker of a model that has the same mixers, widths and depth."""
-    sublayers = genome.stages[0].blocks[0].sublayers
-    if len(genome.stages) > 1 or len(genome.stages[0].blocks) > 1 or genome.mode_router is not None:
-        return {}
-    mixer, p = sublayers[0].mixer, sublayers[0].params
-    if mixer not in ("attention", "gated_deltanet"):
+    layers = layers_of(genome)
+    if not layers:
         return {}
     same = {
         "vocab_size": genome.vocab,
         "hidden_size": genome.d_model,
-        "intermediate_size": sublayers[1].params["hidden"],
-        "num_hidden_layers": genome.stages[0].depth.repeats,
+        "intermediate_size": layers[0][1].params["hidden"],
+        "num_hidden_layers": len(layers),
         "max_position_embeddings": tokens,
         "tie_word_embeddings": genome.tie_embeddings,
     }
-    if mixer == "gated_deltanet":
-        fla = fla_delta_net
-        heads = {
-            "head_dim": p["key_size"],
-            "num_heads": p["heads"],
-            "expand_v": p["value_size"] / p["key_size"],
-        }
+    attentive = [i for i, (mixer, _) in enumerate(layers) if mixer.mixer == "attention"]
+    delta = next((mixer.params for mixer, _ in layers if mixer.mixer == "gated_deltanet"), None)
+    heads = layers[attentive[0]][0].params["heads"] if attentive else None
+    if delta is None:
+        fla, own = fla_transformer, {"num_heads": heads}
     else:
-        fla, heads = fla_transformer, {"num_heads": p["heads"]}
+        fla = fla_delta_net
+        own = {
+            "head_dim": delta["key_size"],
+            "num_heads": delta["heads"],
+            "expand_v": delta["value_size"] / delta["key_size"],
+            "attn": {"layers": attentive, "num_heads": heads} if attentive else None,
+        }
     off = {"fuse_cross_entropy": False, "fuse_linear_cross_entropy": False}
     found: dict[str, Callable[[], nn.Module]] = {
-        f"fla, {loss}": partial(fla, same | heads | off | {loss: True}) for loss in off
+        f"fla, {loss}": partial(fla, same | own | off | {loss: True}) for loss in off
     }
-    if mixer == "attention":
-        found["transformers, sdpa"] = partial(llama, same | {"num_attention_heads": p["heads"]})
+    if delta is None:
+        found["transformers, sdpa"] = partial(llama, same | {"num_attention_heads": heads})
     return found
+
+
+def backend_of(genome: Architecture, registry: Registry, wanted: str) -> str:
+    """``wanted``, or ``auto`` for a model of which no mixer has it."""
+    stated = [stated_backends(sublayer, registry) for _, sublayer in genome.sublayers()]
+    return wanted if any(wanted in some for some in stated) else "auto"
 
 
 def compare(registry: Registry, name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -159,8 +182,10 @@ def compare(registry: Registry, name: str, options: argparse.Namespace) -> dict[
     batches = random_batches(genome.vocab, options.batch, options.tokens, count=4)
     text = Held(batches, pin=device.type == "cuda")
 
+    backend = backend_of(genome, registry, options.backend)
+
     def ours() -> LanguageModel:
-        return LanguageModel(genome, registry, backend=options.backend).to(device)
+        return LanguageModel(genome, registry, backend=backend).to(device)
 
     makers: dict[str, Callable[[], Step]] = {
         "captured": lambda: lab(ours(), text, captured=True),
@@ -188,7 +213,7 @@ def compare(registry: Registry, name: str, options: argparse.Namespace) -> dict[
             f"{name:18} {arm:32} {rows[-1]['tokens_per_s']:12,.0f} tokens/s ({min(rates):,.0f} to {max(rates):,.0f}), MFU {mfu:.1%}",
             flush=True,
         )
-    return {"preset": name, "backend": options.backend, "training_flops_per_token": flops, "rows": rows}
+    return {"preset": name, "backend": backend, "training_flops_per_token": flops, "rows": rows}
 
 
 def main() -> None:
