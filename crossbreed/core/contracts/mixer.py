@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from crossbreed.core.contracts.context import Context
     from crossbreed.core.contracts.parts import Parts
+    from crossbreed.core.ops.one_token import Normed
 
 State = dict[str, "Tensor"]
 """A mixer's state: named tensors, batch first. Structure, shapes beyond the slot axis and dtypes never change."""
@@ -76,6 +77,16 @@ class Mixer:
         gradients are on; without gradients, slot buffers may be shared with the returned state.
         """
         raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def onto(
+        self, stream: Normed, context: Context, state: State | None, read_BT: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
+        """(h + y, new state) of a recorded token: of the stream h, whose norm ``stream.x`` is mixed.
+
+        To be replaced by a mixer whose products read the norm and write the sum on their way, which saves kernels.
+        """
+        y_BTD, after = self.forward(stream.x, context, state, read_BT)
+        return stream.h + y_BTD, after
 
     def state_specs(self) -> tuple[StateSpec, ...]:
         """The tensors of this mixer's state; empty for mixers without one."""

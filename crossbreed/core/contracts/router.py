@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -31,6 +32,7 @@ class Decision:
     losses:      {name: scalar} auxiliary losses.
     statistics:  {name: number or tensor}; handed to ``after_step`` once per optimiser step.
     span:        (smallest, greatest) choice where routing has looked at them from the host, else None; not a router's to set.
+    taken_BT:    bool, where choice 1 of two is taken, if routing has it at hand; not a router's to set.
     """
 
     choice_BT: Tensor
@@ -38,11 +40,32 @@ class Decision:
     losses: Mapping[str, Tensor] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     span: tuple[int, int] | None = None
+    taken_BT: Tensor | None = None
 
     def slice(self, start: int, stop: int) -> Decision:
         """The decision for tokens ``start:stop``."""
         weight = None if self.weight_BTN is None else self.weight_BTN[:, start:stop]
         return Decision(self.choice_BT[:, start:stop], weight)
+
+
+class Thresholded(Decision):
+    """Choice 1 where a score exceeds tau, strictly; compared when it is asked for, since routing can do it on its way.
+
+    parts_BTP: what adds up to the score. tau: one number.
+    """
+
+    def __init__(self, parts_BTP: Tensor, tau: Tensor) -> None:
+        # In place of the fields of a frozen class.
+        self.__dict__.update(
+            parts_BTP=parts_BTP, tau=tau, weight_BTN=None, losses={}, statistics={}, span=None
+        )
+
+    parts_BTP: Tensor
+    tau: Tensor
+
+    @cached_property
+    def choice_BT(self) -> Tensor:  # type: ignore[override]
+        return (self.parts_BTP.sum(-1) > self.tau).long()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from crossbreed.core.model.legality import backend_for
 from crossbreed.core.model.routing import RoutedSite, RouterSizes
 from crossbreed.core.model.state import Carry
 from crossbreed.core.ops.norm import rms_norm
+from crossbreed.core.ops.one_token import Normed
 
 
 class RMSNorm(nn.Module):
@@ -28,6 +29,10 @@ class RMSNorm(nn.Module):
 
     def forward(self, h_BTD: Tensor) -> Tensor:
         return rms_norm(h_BTD, self.weight, self.eps)
+
+    def of(self, h_BTD: Tensor) -> Normed:
+        """The same, not made before it is needed."""
+        return Normed(h_BTD, self.weight, self.eps)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Flow:
         if decision.weight_BTN is not None:
             weight_BT = decision.weight_BTN[..., 1]
             return Flow(self.active_BT, weight_BT if self.weight_BT is None else self.weight_BT * weight_BT)
-        on_BT = decision.choice_BT == 1
+        on_BT = decision.choice_BT == 1 if decision.taken_BT is None else decision.taken_BT
         idle = self.idle or (decision.span is not None and decision.span[1] == 0)
         return Flow(on_BT if self.active_BT is None else self.active_BT & on_BT, self.weight_BT, idle)
 
@@ -103,10 +108,14 @@ class Block(nn.Module):
         self.gate: RoutedSite | None = None
         if gene.gate is not None:
             self.gate = RoutedSite(gene.gate, f"{stage}.{index}.gate", "gate", 2, build.sizes())
+        one_by_one = gene.arrangement == "sequential" or count == 1
+        self._bare = gene.norm == "pre" and not scaled and one_by_one and self.scale_raw_D is None
         self._init_outputs(build.writes)
 
     def forward(self, h_BTD: Tensor, context: Context, carry: Carry, flow: Flow) -> Tensor:
         """Return the stream after this block at ``context.depth``; its states are replaced in ``carry``."""
+        if context.recorded and self._bare:
+            return self._token(h_BTD, context, carry, flow)
         first_BTD = self.norms[0](h_BTD)
         flow = self._gated(first_BTD, context, carry, flow)
         outer_BTD = h_BTD
@@ -134,6 +143,18 @@ class Block(nn.Module):
                 total_BTD / len(outputs) if self.gene.arrangement == "parallel_mean" else total_BTD
             )
         return h_BTD
+
+    def _token(self, h_B1D: Tensor, context: Context, carry: Carry, flow: Flow) -> Tensor:
+        """One recorded token of each row: norms and sums are left to the mixers, whose kernels may make them on their way."""
+        for i, (norm, mixer) in enumerate(zip(self.norms, self.mixers, strict=True)):
+            site = f"{self.stage}.{self.index}.{context.depth}.{i}"
+            stream: Normed = norm.of(h_B1D)  # type: ignore[operator]
+            if i == 0 and self.gate is not None:
+                flow = self._gated(stream.x, context, carry, flow)
+            at = context.at(site=site, asked_BT=flow.active_BT)
+            h_B1D, state = mixer.onto(stream, at, carry.mixer(site), flow.active_BT)  # type: ignore[operator]
+            carry.keep_mixer(site, state)
+        return h_B1D
 
     def _gated(self, x_BTD: Tensor, context: Context, carry: Carry, flow: Flow) -> Flow:
         if self.gate is None:

@@ -13,9 +13,10 @@ from crossbreed.core import genome
 from crossbreed.core.contracts.capabilities import SiteKind
 from crossbreed.core.contracts.context import Context, Recorder
 from crossbreed.core.contracts.parts import Parts
-from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState
+from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState, Thresholded
 from crossbreed.core.contracts.schedule import Schedule
 from crossbreed.core.model.state import without_depth
+from crossbreed.core.ops import thresholds
 
 HELD = "held_B"
 """Key under which routing keeps the choice of the segment a row is in; -1 before the first token."""
@@ -149,11 +150,15 @@ class RoutedSite(nn.Module):
         context.record(counts=counts_N, **tokens)
 
     def _check(self, decision: Decision, context: Context) -> None:
-        choice_BT = decision.choice_BT
-        if choice_BT.shape != context.positions_BT.shape or choice_BT.dtype != torch.int64:
+        if isinstance(decision, Thresholded):
+            # Not compared yet, and not for the sake of this.
+            shape, dtype = decision.parts_BTP.shape[:-1], torch.int64
+        else:
+            shape, dtype = decision.choice_BT.shape, decision.choice_BT.dtype
+        if shape != context.positions_BT.shape or dtype != torch.int64:
             raise ValueError(
-                f"router {self.router_name!r} at {context.site!r} returned choices of shape {tuple(choice_BT.shape)} and "
-                f"{choice_BT.dtype}; it must return int64 of shape {tuple(context.positions_BT.shape)}"
+                f"router {self.router_name!r} at {context.site!r} returned choices of shape {tuple(shape)} and "
+                f"{dtype}; it must return int64 of shape {tuple(context.positions_BT.shape)}"
             )
 
     def _seen(self, decision: Decision, context: Context) -> Decision:
@@ -169,7 +174,12 @@ class RoutedSite(nn.Module):
                 f"router {self.router_name!r} at {context.site!r} chose outside 0..{self.choices - 1}: {low}..{high}"
             )
         return Decision(
-            decision.choice_BT, decision.weight_BTN, decision.losses, decision.statistics, (low, high)
+            decision.choice_BT,
+            decision.weight_BTN,
+            decision.losses,
+            decision.statistics,
+            (low, high),
+            decision.taken_BT,
         )
 
 
@@ -227,6 +237,9 @@ def _hold(
 def _force(decision: Decision, context: Context, choices: int) -> Decision:
     """Impose forced choices; the segment's held choice (kept apart) is not touched."""
     forced_BT = forced_choice(context)
+    if context.recorded and isinstance(decision, Thresholded):
+        choice_BT, taken_BT = thresholds.decide(decision.parts_BTP, decision.tau, forced_BT)
+        return Decision(choice_BT, taken_BT=taken_BT)
     if forced_BT is None:
         return decision
     free_BT = forced_BT < 0

@@ -17,29 +17,85 @@ from crossbreed.core.ops.attention import attention as attention_over
 from crossbreed.core.ops.chunks import compute_dtype, product_dtype
 from crossbreed.core.ops.delta_rule import gated_delta_rule_recurrent
 from crossbreed.core.ops.gated import silu_times
-from crossbreed.core.ops.norm import l2_norm
+from crossbreed.core.ops.norm import gated_rms_norm, l2_norm, rms_norm
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.core.ops.ssd import ssd_recurrent
 
+LARGEST_FOLDED = 4096
+"""Channels of a norm that every program of a product makes by itself."""
 WIDE_HEAD = 256
 """Largest head of the kernels."""
 
 
-def linear(x_B1D: Tensor, weight_OD: Tensor, read_B: Tensor | None = None, *, gated: bool = False) -> Tensor:
-    """y_B1O = x W^T, in the dtype that products have here; with ``gated`` of silu(x[..., :D]) * x[..., D:].
+class Normed:
+    """x = weight h / rms(h) over the last dimension, made when it is asked for, or on its way by the product that reads it.
 
-    ``read_B``: rows that matter. A single one is left out on the device where it does not.
+    gate: x is times silu(gate); with ``gate_first`` it is the norm of h silu(gate).
     """
-    narrow = product_dtype(x_B1D)
-    if kernels.usable(x_B1D) and x_B1D.shape[:2] == (1, 1) and narrow != torch.float32:
+
+    def __init__(
+        self, h: Tensor, weight: Tensor, eps: float, gate: Tensor | None = None, gate_first: bool = False
+    ) -> None:
+        self.h, self.weight, self.eps, self.gate, self.gate_first = h, weight, eps, gate, gate_first
+        self.made: Tensor | None = None
+
+    @property
+    def x(self) -> Tensor:
+        if self.made is None:
+            given = self.weight, self.eps
+            self.made = (
+                rms_norm(self.h, *given)
+                if self.gate is None
+                else gated_rms_norm(self.h, self.gate, *given, gate_first=self.gate_first)
+            )
+        return self.made
+
+
+def linear(
+    x_B1D: Tensor | Normed,
+    weight_OD: Tensor,
+    read_B: Tensor | None = None,
+    *,
+    always: int = 0,
+    gated: bool = False,
+    clear: bool = False,
+    onto_B1O: Tensor | None = None,
+) -> Tensor:
+    """y_B1O = x W^T, in the dtype that products have here.
+
+    Args:
+        x_B1D: the input, or the heads that it is the norm of.
+        read_B: rows that matter. A single one is left out on the device where it does not, which gives zeros.
+        always: how many of the outputs, the first ones, matter in every row.
+        gated: the input is silu(x[..., :D]) * x[..., D:].
+        clear: rows that do not matter are made zero, wherever they are; else they are computed as they come.
+        onto_B1O: what y is added to.
+    """
+    h = x_B1D.h if isinstance(x_B1D, Normed) else x_B1D
+    narrow = product_dtype(h)
+    if kernels.usable(h) and h.shape[:2] == (1, 1) and narrow != torch.float32:
         from crossbreed.core.ops.kernels.token_linear import token_linear
 
-        y_O = token_linear(x_B1D.flatten().contiguous(), weight_OD.to(narrow), read_B, gated)
+        if isinstance(x_B1D, Normed) and (x_B1D.made is not None or h.shape[-1] > LARGEST_FOLDED):
+            x_B1D = x_B1D.x
+        y_O = token_linear(
+            x_B1D if isinstance(x_B1D, Normed) else x_B1D.flatten().contiguous(),
+            weight_OD.to(narrow),
+            read_B,
+            always=always,
+            gated=gated,
+            onto_O=None if onto_B1O is None else onto_B1O.flatten(),
+        )
         return y_O.view(1, 1, -1)
-    if gated:
-        x_B1D = silu_times(x_B1D)
+    if isinstance(x_B1D, Normed):
+        x_B1D = x_B1D.x
+    x_B1D = silu_times(x_B1D) if gated else x_B1D.flatten(2)
     y_B1O = F.linear(x_B1D, weight_OD)
-    return y_B1O if read_B is None else y_B1O.masked_fill(~read_B[:, None, None], 0.0)
+    reads_B11 = None if read_B is None or not clear else read_B[:, None, None]
+    if onto_B1O is None:
+        return y_B1O if reads_B11 is None else y_B1O.masked_fill(~reads_B11, 0.0)
+    sum_B1O = onto_B1O + y_B1O
+    return sum_B1O if reads_B11 is None else torch.where(reads_B11, sum_B1O, onto_B1O)
 
 
 def attention(
@@ -131,8 +187,8 @@ def recurrence(
     q_B1QK: Tensor,
     k_B1GK: Tensor,
     v_B1UV: Tensor,
-    decay_B1H: Tensor,
-    strength_B1H: Tensor | None,
+    x_B1D: Tensor,
+    weight_OD: Tensor,
     A_log_H: Tensor,
     dt_bias_H: Tensor,
     state_BHKV: Tensor,
@@ -145,14 +201,14 @@ def recurrence(
     most: float = 1.0,
     scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """One token of the gated delta rule or, without strengths, of Mamba-2's recurrence (``delta_rule``, ``ssd``).
+    """One token of the gated delta rule or, where x gives no strengths, of Mamba-2's recurrence (``delta_rule``, ``ssd``).
 
-    With t = softplus(decay + dt_bias) the decay is exp(-exp(A_log) t); the delta rule writes by ``most`` sigmoid(strength),
-    Mamba-2 by t.
+    x W^T is a number a head, or a second one for its strength. With t = softplus(number + dt_bias) the decay is
+    exp(-exp(A_log) t); the delta rule writes by ``most`` sigmoid(strength), Mamba-2 by t.
 
     Args:
         q_B1QK, k_B1GK, v_B1UV: queries, keys and values, whose heads are shared by consecutive ones of the H.
-        decay_B1H, strength_B1H: as projected.
+        x_B1D, weight_OD: O is H, or 2H with strengths behind.
         state_BHKV: fp32 (float64 for float64 inputs); a row at position 0 starts from zeros.
         skip_H: adds that times the value.
         read_B, trace_B: bool; what is read, and what leaves a trace in the state (None: all).
@@ -170,8 +226,8 @@ def recurrence(
             q_B1QK[:, 0],
             k_B1GK[:, 0],
             v_B1UV[:, 0],
-            decay_B1H[:, 0],
-            None if strength_B1H is None else strength_B1H[:, 0],
+            x_B1D[:, 0],
+            weight_OD.to(product_dtype(x_B1D)),
             A_log_H,
             dt_bias_H,
             skip_H,
@@ -187,6 +243,7 @@ def recurrence(
     wide = compute_dtype(v_B1UV)
     if normalise:
         q_B1QK, k_B1GK = l2_norm(q_B1QK), l2_norm(k_B1GK)
+    decay_B1H, *strengths = F.linear(x_B1D, weight_OD).split(H, -1)
     step_B1H = F.softplus(decay_B1H.to(wide) + dt_bias_H.to(wide))
     if trace_B is not None:
         step_B1H = step_B1H.masked_fill(~trace_B[:, None, None], 0.0)
@@ -194,12 +251,12 @@ def recurrence(
     q_B1HK, k_B1HK, v_B1HV = (x.repeat_interleave(H // x.shape[2], dim=2) for x in (q_B1QK, k_B1GK, v_B1UV))
     begin: dict[str, Any] = {"state_BHKV": state_BHKV, "reset_BT": position_B[:, None] == 0}
     with torch.autocast(v_B1HV.device.type, enabled=False):
-        if strength_B1H is None:
+        if not strengths:
             o_B1HV, new_BHKV = ssd_recurrent(
                 q_B1HK, k_B1HK, v_B1HV, log_decay_B1H, step_BTH=step_B1H, skip_H=skip_H, **begin
             )
         else:
-            beta_B1H = strength_B1H.to(wide).sigmoid() * most
+            beta_B1H = strengths[0].to(wide).sigmoid() * most
             if trace_B is not None:
                 beta_B1H = beta_B1H.masked_fill(~trace_B[:, None, None], 0.0)
             o_B1HV, new_BHKV = gated_delta_rule_recurrent(

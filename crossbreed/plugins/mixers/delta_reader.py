@@ -61,13 +61,12 @@ class DeltaReader(Reader, nn.Module):
         read_BT = read_mask(read_BT, context)
         if context.recorded and state is not None:
             most = 2.0 if self.config.negative_eigenvalues else 1.0
-            a_B1H, b_B1H = one_token.linear(x_BTD, self.ab_proj.weight).chunk(2, -1)
             o_B1HV, S_BHKV = one_token.recurrence(
                 q_BTHK,
                 k_BTGK,
                 v_BTHV,
-                a_B1H,
-                b_B1H,
+                x_BTD,
+                self.ab_proj.weight,
                 self.A_log,
                 self.dt_bias,
                 state["S"],

@@ -17,6 +17,7 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.ledger import Shape
 from crossbreed.core.ops import casts, one_token
 from crossbreed.core.ops.chunks import product_dtype
+from crossbreed.core.ops.one_token import Normed
 from crossbreed.core.ops.routed_linear import routed_linear
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.expert_routing import ExpertRouter, Route
@@ -168,8 +169,10 @@ class Projected:
         p = self.maps.plan
         return self._channels(p.projected_width - p.output_width, p.projected_width)
 
-    def output(self, o_BTC: Tensor) -> Tensor:
+    def output(self, o_BTC: Tensor | Normed) -> Tensor:
         """BTD: what the mixer adds to the stream."""
+        if isinstance(o_BTC, Normed):
+            o_BTC = o_BTC.x.view(*self.x_BTD.shape[:2], -1)
         return self.maps.out(o_BTC, self.routes)
 
     def some(self, chosen: Chosen) -> Projected:
@@ -182,24 +185,26 @@ class Projected:
 
 
 class TokenProjected(Projected):
-    """The same of one token a row in a recorded pass, where the device sees what is read."""
+    """The same of one token a row in a recorded pass, where the device sees what is read; one product gives all channels.
+
+    x: what is projected, or the stream that it is the norm of, to which the output is then added.
+    """
 
     maps: Projections
 
-    def __init__(self, maps: Projections, x_B1D: Tensor, read_B1: Tensor | None) -> None:
-        super().__init__(maps, x_B1D, {})
+    def __init__(self, maps: Projections, x: Tensor | Normed, read_B1: Tensor | None) -> None:
         self.read_B = None if read_B1 is None else read_B1[:, 0]
-        # Where every row reads, one product gives all channels.
-        self._all_BTC = one_token.linear(x_B1D, maps.input.weight) if read_B1 is None else None
+        width = maps.plan.written_width
+        self._all_B1C = one_token.linear(x, maps.input.weight, self.read_B, always=width)
+        self._onto_B1D = x.h if isinstance(x, Normed) else None
+        super().__init__(maps, x.x if isinstance(x, Normed) else x, {})
 
-    def output(self, o_BTC: Tensor) -> Tensor:
-        return one_token.linear(o_BTC, self.maps.output.weight, self.read_B)
+    def output(self, o_BTC: Tensor | Normed) -> Tensor:
+        # Of what is not read nothing comes, and nothing is made of nothing.
+        return one_token.linear(o_BTC, self.maps.output.weight, self.read_B, onto_B1O=self._onto_B1D)
 
     def _channels(self, first: int, last: int) -> Tensor:
-        if self._all_BTC is not None:
-            return self._all_BTC[..., first:last]
-        read_B = self.read_B if first >= self.maps.plan.written_width else None
-        return one_token.linear(self.x_BTD, self.maps.input.weight[first:last], read_B)
+        return self._all_B1C[..., first:last]
 
 
 class Toll(NamedTuple):

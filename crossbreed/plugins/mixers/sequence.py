@@ -21,12 +21,19 @@ from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops import one_token
 from crossbreed.core.ops.gated import silu_times
 from crossbreed.core.ops.norm import gated_rms_norm, rms_norm
+from crossbreed.core.ops.one_token import Normed
 from crossbreed.core.ops.rotary import rotary
 from crossbreed.core.ops.short_conv import short_conv
 from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import Activation, Config
 from crossbreed.plugins.mixers.plan import Plan, ReaderPart, plan
-from crossbreed.plugins.mixers.projections import Projected, build_projections, toll
+from crossbreed.plugins.mixers.projections import (
+    Projected,
+    Projections,
+    TokenProjected,
+    build_projections,
+    toll,
+)
 from crossbreed.plugins.mixers.reading import (
     Chosen,
     chosen,
@@ -83,8 +90,23 @@ class SequenceMixer(Mixer, nn.Module):
         self, x_BTD: Tensor, context: Context, state: State | None, read_BT: Tensor | None = None
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
+        return self._mixed(self.projections(x_BTD, context, read_BT), context, state, read_BT)
+
+    def onto(
+        self, stream: Normed, context: Context, state: State | None, read_BT: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
+        if not isinstance(self.projections, Projections):
+            return super().onto(stream, context, state, read_BT)
+        read_BT = read_mask(read_BT, context)
+        projected = TokenProjected(self.projections, stream, read_BT)
+        return self._mixed(projected, context, state, read_BT)
+
+    def _mixed(
+        self, projected: Projected, context: Context, state: State | None, read_BT: Tensor | None
+    ) -> tuple[Tensor, State | None]:
+        """What the mixer makes of a piece that is projected, and its state after it."""
+        x_BTD = projected.x_BTD
         reads, weight_BTN = self._who_reads(context, read_BT)
-        projected: Projected = self.projections(x_BTD, context, read_BT)
         source_BTD = x_BTD if self.plan.kv_from == "stream" else embedded(context)
         written_BTC, tail = self._convolved(projected.written(source_BTD), context, state)
         # A recorded token's convolution has its activation in it.
@@ -115,7 +137,10 @@ class SequenceMixer(Mixer, nn.Module):
         assert total_BTHV is not None
         gate_BTC = at_once[-1] if at_once and self.plan.gate else None
         any_reader = some[0] if len(some) == 1 else chosen(read_BT, context)
-        if any_reader is None:
+        if context.recorded:
+            # What is not read is zero already.
+            y_BTD = self._out(total_BTHV, projected, gate_BTC, recorded=True)
+        elif any_reader is None:
             y_BTD = masked(self._out(total_BTHV, projected, gate_BTC), read_BT)
         else:
             y_BTD = self._some_out(total_BTHV, projected, any_reader)
@@ -208,15 +233,17 @@ class SequenceMixer(Mixer, nn.Module):
             return torch.zeros_like(projected.x_BTD)
         return some.scatter(self._out(some.gather(o_BTHV), projected.some(some), None))
 
-    def _out(self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None) -> Tensor:
+    def _out(
+        self, o_BTHV: Tensor, projected: Projected, gate_BTC: Tensor | None, recorded: bool = False
+    ) -> Tensor:
         """Gate, norm and output matrix."""
         p = self.plan
         if p.gate and gate_BTC is None:
             gate_BTC = projected.gate()
-        return projected.output(self._finished(o_BTHV, gate_BTC))
+        return projected.output(self._finished(o_BTHV, gate_BTC, recorded))
 
-    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None) -> Tensor:
-        """BTC: the output of all heads, gated and normalised."""
+    def _finished(self, o_BTHV: Tensor, gate_BTC: Tensor | None, recorded: bool) -> Tensor | Normed:
+        """BTC: the output of all heads, gated and normalised, which the product may do that follows a recorded token."""
         p = self.plan
         gate, o = gate_BTC, o_BTHV.flatten(-2)
         if p.norm == "head":
@@ -224,6 +251,8 @@ class SequenceMixer(Mixer, nn.Module):
         # The last dimension is what one norm covers.
         if self.norm_weight is not None and gate is not None:
             first = p.norm_place == "after_gate"
+            if recorded:
+                return Normed(o, self.norm_weight, p.norm_eps, gate, first)
             o = gated_rms_norm(o, gate, self.norm_weight, p.norm_eps, gate_first=first)
         elif self.norm_weight is not None:
             o = rms_norm(o, self.norm_weight.to(o.dtype), p.norm_eps)

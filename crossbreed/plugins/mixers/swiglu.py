@@ -13,10 +13,11 @@ from crossbreed.core.contracts.parts import Parts
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops import one_token
 from crossbreed.core.ops.gated import silu_times
+from crossbreed.core.ops.one_token import Normed
 from crossbreed.plugins.mixers.accounting import input_kept
 from crossbreed.plugins.mixers.backends import check_backend
 from crossbreed.plugins.mixers.configs import SwiGLUConfig
-from crossbreed.plugins.mixers.reading import masked, read_mask
+from crossbreed.plugins.mixers.reading import read_mask
 
 INIT_STD = 0.02
 
@@ -38,15 +39,23 @@ class SwiGLU(Mixer, nn.Module):
     ) -> tuple[Tensor, State | None]:
         read_BT = read_mask(read_BT, context)
         if context.recorded:
-            read_B = None if read_BT is None else read_BT[:, 0]
-            both_B1F = one_token.linear(x_BTD, self.gate_up.weight, read_B)
-            y_B1D = one_token.linear(both_B1F, self.down.weight, read_B, gated=True)
-            return masked(y_B1D, read_BT), state
+            return self._one(x_BTD, None, read_BT), state
         if read_BT is None:
             return self._mix(x_BTD), state
         y_BTD = torch.zeros_like(x_BTD)
         y_BTD[read_BT] = self._mix(x_BTD[read_BT]).to(y_BTD.dtype)
         return y_BTD, state
+
+    def onto(
+        self, stream: Normed, context: Context, state: State | None, read_BT: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
+        return self._one(stream, stream.h, read_mask(read_BT, context)), state
+
+    def _one(self, x_B1D: Tensor | Normed, onto_B1D: Tensor | None, read_B1: Tensor | None) -> Tensor:
+        """One recorded token a row, added to ``onto_B1D``."""
+        read_B = None if read_B1 is None else read_B1[:, 0]
+        both_B1F = one_token.linear(x_B1D, self.gate_up.weight, read_B)
+        return one_token.linear(both_B1F, self.down.weight, read_B, gated=True, clear=True, onto_B1O=onto_B1D)
 
     def _mix(self, x: Tensor) -> Tensor:
         return self.down(silu_times(self.gate_up(x)))  # type: ignore[no-any-return]

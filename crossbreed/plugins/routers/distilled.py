@@ -13,6 +13,7 @@ from crossbreed.core.contracts.context import Context
 from crossbreed.core.contracts.router import Decision, Router, RouterBuild, RouterState
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Cost, Shape, Work
+from crossbreed.core.ops import thresholds
 from crossbreed.plugins.routers.configs import DistilledConfig
 from crossbreed.plugins.routers.threshold import ThresholdRouter
 
@@ -45,22 +46,25 @@ class Distilled(ThresholdRouter[DistilledConfig]):
                 f"router 'distilled' at {context.site!r} takes no part in training; train with the router that it replaces, "
                 "then run `crossbreed fit-router`."
             )
-        return Decision(self.above(self.signal(h_BTD, context))), state
+        if context.recorded:
+            return self.decided(thresholds.skip_network_parts(h_BTD, *self._weights())), state
+        return self.decided(self.signal(h_BTD, context)[..., None]), state
 
     def signal(self, h_BTD: Tensor, context: Context) -> Tensor:
         return self.predicted(h_BTD).detach()
 
     def predicted(self, h: Tensor) -> Tensor:
         """r(z) for every z in the last dimension of ``h``."""
-        with torch.autocast(h.device.type, enabled=False):
-            z = h.to(torch.promote_types(h.dtype, torch.float32))
-            inner = F.silu(F.linear(z, self.inner.weight.to(z.dtype), self._bias(self.inner, z)))
-            r = F.linear(inner, self.outer.weight.to(z.dtype), self._bias(self.outer, z))
-            return (r + F.linear(z, self.skip.weight.to(z.dtype))).squeeze(-1)
+        return thresholds.skip_network(h, *self._weights())
 
-    @staticmethod
-    def _bias(linear: nn.Linear, like: Tensor) -> Tensor:
-        return linear.bias.to(like.dtype)
+    def _weights(self) -> tuple[Tensor, ...]:
+        return (
+            self.inner.weight,
+            self.inner.bias,
+            self.outer.weight,
+            self.outer.bias,
+            self.skip.weight,
+        )
 
     def learn(
         self,

@@ -53,7 +53,7 @@ class EntropyGate(ThresholdRouter[EntropyGateConfig]):
             return self._mode(context, state), state
         h_BT = self.signal(h_BTD, context)
         if not context.training:
-            return Decision(self.above(h_BT)), state
+            return self.decided(h_BT[..., None]), state
         statistics = self.seen(h_BT, context.counted_BT(), context)
         return Decision(self.above(h_BT, *self.updated(statistics)), statistics=statistics), state
 

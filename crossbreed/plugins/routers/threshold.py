@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from crossbreed.core.contracts.router import RouterBuild
+from crossbreed.core.contracts.router import RouterBuild, Thresholded
 from crossbreed.plugins.routers.base import BuiltinRouter
 from crossbreed.plugins.routers.configs import ThresholdConfig
 
@@ -32,6 +32,10 @@ class ThresholdRouter(BuiltinRouter[C]):
         tau = mu + (config.kappa * sigma if config.threshold == "adaptive" else config.offset)
         tau = tau + config.shift
         return tau if config.tau_ceiling is None else tau.clamp(max=config.tau_ceiling)
+
+    def decided(self, parts_BTP: Tensor) -> Thresholded:
+        """1 where the parts of H add up to more than the running threshold."""
+        return Thresholded(parts_BTP, self.tau())
 
     def above(self, h: Tensor, mu: Tensor | None = None, sigma: Tensor | None = None) -> Tensor:
         """int64: 1 where ``h`` exceeds the threshold."""

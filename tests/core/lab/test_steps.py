@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.genome import Architecture
@@ -22,6 +25,7 @@ GDN = {"mixer": "gated_deltanet", "params": {"heads": 2, "key_size": 24, "value_
 ODD = {"mixer": "attention", "params": {"heads": 3, "head_size": 48, "short_conv": {"width": 3}}}
 GROUPED = {"mixer": "attention", "params": {"heads": 4, "kv_heads": 2, "head_size": 24, "window": 5}}
 SWIGLU = {"mixer": "swiglu", "params": {"hidden": 40}}
+ROTATED = {"mixer": "attention", "params": {"heads": 2, "head_size": 32}}
 
 
 def tokens(rows: int, device: str = "cpu") -> torch.Tensor:
@@ -129,6 +133,86 @@ def test_what_cannot_be_recorded_says_why():
     model = loud_model(architecture({"blocks": [block(ATTENTION)]}), REGISTRY)
     with pytest.raises(NotRecorded, match="CUDA devices"):
         RecordedStep(model, model.init_state(1, slots=4), room=1)
+
+
+class Computed(TorchDispatchMode):
+    """Counts the operations that compute something: into new memory, or in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        given, found = tree_leaves((args, kwargs or {})), function(*args, **(kwargs or {}))
+        places = {x.untyped_storage()._cdata for x in given if isinstance(x, torch.Tensor)}
+        made = [x for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+        new = any(x.untyped_storage()._cdata not in places for x in made)
+        if (new or function._schema.is_mutable) and "empty" not in function._schema.name:
+            self.count[function._schema.name.partition("::")[2]] += 1
+        return found
+
+
+def one_block(*sublayers: dict[str, object], gate: str | None = None, count: int = 1) -> Architecture:
+    gates = {} if gate is None else {"gate": {"name": gate}}
+    return architecture({"blocks": [{"sublayers": list(sublayers), **gates}] * count})
+
+
+def begun(kind: type[StaticStep], genome: Architecture, device: str = "cpu", **settings) -> StaticStep:
+    model = LanguageModel(genome, REGISTRY, seed=0).to(device).eval()
+    dtype = getattr(torch, settings.get("dtype", "float32"))
+    state = model.init_state(1, slots=TOKENS, dtype=dtype)
+    return kind(model, state, room=TOKENS, forced=list(model.sites()), **settings)
+
+
+def fired(step: StaticStep) -> torch.Tensor:
+    """A token that all gates are forced to let in."""
+    return torch.ones_like(step.inputs_NB)
+
+
+@pytest.mark.parametrize(("sublayers", "masks"), [((ATTENTION,), 1), ((MAMBA2,), 2), ((GDN, SWIGLU), 3)])
+def test_a_gate_adds_its_decision_and_one_mask_a_mixer(sublayers, masks):
+    """The distilled router's network and threshold are 7 operations, a forced choice 3, and a CPU looks at it once.
+
+    A recurrence is masked by 2 operations, attention and the feed-forward layer by 1.
+    """
+    counts = []
+    for gate in (None, "distilled"):
+        step = begun(StaticStep, one_block(*sublayers, gate=gate))
+        step(fired(step))
+        with Computed() as computed, torch.inference_mode():
+            step(fired(step))
+        counts.append(computed.count)
+    plain, gated = counts
+    more = gated - plain
+    assert not plain - gated
+    assert not {"to", "_to_copy"} & more.keys(), more
+    assert more.total() == 7 + 3 + 1 + masks, more
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("sublayers", "kernels", "gates"),
+    [((ROTATED,), 7, 3), ((GDN,), 4, 3), ((MAMBA2,), 4, 3), ((SWIGLU,), 2, 3), ((GDN, SWIGLU), 6, 3)],
+)
+def test_a_block_of_a_replayed_token_is_few_kernels(sublayers, kernels, gates):
+    """So many more of a second block: the first norm is its own kernel where a gate reads it, beside a score and a choice."""
+
+    def counted(gate: str | None, count: int) -> int:
+        step = begun(RecordedStep, one_block(*sublayers, gate=gate, count=count), "cuda", dtype="bfloat16")
+        inputs_NB = fired(step)
+        step(inputs_NB)
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            step(inputs_NB)
+            torch.cuda.synchronize()
+        return sum(
+            event.count
+            for event in seen.key_averages()
+            if event.device_type == torch.autograd.DeviceType.CUDA and not event.key.startswith("Mem")
+        )
+
+    for gate, most in ((None, kernels), ("distilled", kernels + gates)):
+        assert counted(gate, 3) - counted(gate, 2) <= most
 
 
 @pytest.mark.gpu

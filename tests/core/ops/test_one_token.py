@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from crossbreed.core.ops import one_token
+from crossbreed.core.ops import one_token, thresholds
 from crossbreed.core.ops.attention import attention_reference
+from crossbreed.core.ops.one_token import Normed
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NARROW, NEAR = (torch.bfloat16, 2e-2) if DEVICE == "cuda" else (torch.float16, 3e-3)
@@ -125,16 +126,90 @@ def test_a_map_of_one_row_is_the_product_and_touches_nothing_where_it_is_not_rea
 
     random = Random()
     weight = random(O, 2 * D, dtype=dtype)[:, D:]
-    x = random(2 * D, dtype=torch.float32)
-    near(
-        token_linear(x[:D], weight, None, False), weight.double() @ x[:D].to(dtype).double(), TOLERANCE[dtype]
-    )
+    x, onto = random(2 * D, dtype=torch.float32), random(O, dtype=torch.float32)
+    wanted = weight.double() @ x[:D].to(dtype).double()
+    near(token_linear(x[:D], weight), wanted, TOLERANCE[dtype])
     inner = torch.nn.functional.silu(x[:D].double()) * x[D:].double()
-    near(token_linear(x, weight, None, True), weight.double() @ inner, TOLERANCE[dtype])
+    near(token_linear(x, weight, gated=True), weight.double() @ inner, TOLERANCE[dtype])
     for read in (True, False):
         flag = torch.tensor([read], device=DEVICE)
-        got = token_linear(x[:D], weight, flag, False)
-        near(got, weight.double() @ x[:D].to(dtype).double() * read, TOLERANCE[dtype])
+        near(token_linear(x[:D], weight, flag), wanted * read, TOLERANCE[dtype])
+        got = token_linear(x[:D], weight, flag, onto_O=onto)
+        assert got.dtype == torch.float32
+        near(got, wanted * read + onto.double(), TOLERANCE[dtype])
+        some = torch.where(torch.arange(O, device=DEVICE) < 3, 1.0, float(read))
+        near(token_linear(x[:D], weight, flag, always=3), wanted * some, TOLERANCE[dtype])
+
+
+NORMS = [
+    ((1, 1, 24), False),
+    ((1, 1, 1984), False),
+    ((1, 1, 1536), True),
+    ((1, 1, 3, 40), True),
+    ((1, 1, 12, 128), True),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("gate_first", [True, False])
+@pytest.mark.parametrize(("shape", "gated"), NORMS)
+def test_a_map_normalises_its_row_by_itself(shape, gated, gate_first, dtype):
+    from crossbreed.core.ops.kernels.token_linear import token_linear
+
+    random, V = Random(), shape[-1]
+    h = random(*shape, dtype=torch.float32)
+    gate = random(8 + h.numel(), dtype=dtype)[8:].view(shape) if gated else None
+    gain, onto = random(V, dtype=torch.float32), random(19, dtype=torch.float32)
+    weight = random(19, h.numel(), dtype=dtype)
+    exact = Normed(h.double(), gain.double(), 1e-5, None if gate is None else gate.double(), gate_first)
+    wanted = weight.double() @ exact.x.flatten()
+    stream = Normed(h, gain, 1e-5, gate, gate_first)
+    near(token_linear(stream, weight, onto_O=onto), wanted + onto.double(), TOLERANCE[dtype])
+    assert (stream.made is None) == gated
+    if not gated:
+        near(stream.made, exact.x, 1e-6)
+    unread = torch.tensor([False], device=DEVICE)
+    for always in (0, 6):
+        stream = Normed(h, gain, 1e-5, gate, gate_first)
+        some = torch.arange(19, device=DEVICE) < always
+        near(token_linear(stream, weight, unread, always=always), wanted * some, TOLERANCE[dtype])
+        assert (stream.made is None) == (gated or not always)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("D", "M"), [(24, 5), (1100, 512), (1024, 1)])
+def test_the_parts_of_a_score_add_up_to_the_networks(D, M, dtype):
+    from crossbreed.core.ops.kernels.token_gate import network_parts
+
+    random = Random()
+    z = random(3, D, dtype=dtype)
+    weights = [random(*shape, dtype=torch.float32) / 9 for shape in ((M, D), (M,), (1, M), (1,), (1, D))]
+    wanted_B = thresholds.skip_network(z.double(), *(w.double() for w in weights))
+    near(network_parts(z, *weights).double().sum(-1), wanted_B, 1e-5)
+
+
+@pytest.mark.gpu
+def test_a_gate_fires_above_its_threshold_unless_a_choice_is_forced():
+    from crossbreed.core.ops.kernels.token_gate import decide
+
+    parts = torch.tensor([[[0.2, 0.1, 0.1]], [[0.2, 0.2, 0.0]], [[0.5, 0.5, 0.5]]], device=DEVICE)
+    tau = torch.tensor(0.4, device=DEVICE) + 1e-7
+    for forced in (None, [-1, -1, -1], [1, -1, 0], [0, 1, -1]):
+        given = None if forced is None else torch.tensor([[0, 0, 0], forced], device=DEVICE)[1][:, None]
+        choice, taken = decide(parts, tau, given)
+        wanted = (
+            [0, 0, 1]
+            if forced is None
+            else [w if f < 0 else f for f, w in zip(forced, (0, 0, 1), strict=True)]
+        )
+        assert choice.dtype == torch.int64
+        assert choice.flatten().tolist() == wanted
+        assert taken.dtype == torch.bool
+        assert taken.flatten().tolist() == [bool(w) for w in wanted]
+        entropy = parts.sum(-1)
+        assert torch.equal(decide(entropy[..., None], tau, given)[0], choice)
 
 
 def recurrences() -> Iterator[tuple[str, dict[str, object]]]:
@@ -167,8 +242,8 @@ def test_a_step_of_a_recurrence_is_the_references(case, dtype):
     both = random(B, Q * K + G * K + U * V, dtype=dtype)
     q, k, v = both.split([Q * K, G * K, U * V], -1)
     q, k, v = q.view(B, Q, K), k.view(B, G, K), v.view(B, U, V)
-    decay, strength = random(B, 2 * H, dtype=dtype).chunk(2, -1)
-    decay = decay * 3
+    x, weight = random(B, 70, dtype=dtype), random(2 * H if delta else H, 80, dtype=dtype)[:, 10:]
+    weight = weight / 4
     A_log, dt_bias, skip = (random(H, dtype=torch.float32) for _ in range(3))
     dt_bias = dt_bias - 6
     state = random(B, H, K, V, dtype=torch.float32)
@@ -176,13 +251,13 @@ def test_a_step_of_a_recurrence_is_the_references(case, dtype):
     flags_B = torch.tensor([True, True, False], device=DEVICE)
     for read, trace in ((None, None), (flags_B, None), (flags_B, flags_B)):
         got = recurrent_step(
-            q, k, v, decay, strength if delta else None, A_log, dt_bias, None if delta else skip, state,
+            q, k, v, x, weight, A_log, dt_bias, None if delta else skip, state,
             position_B, read, trace, delta, 2.0, K**-0.5 if delta else 1.0,
         )  # fmt: skip
-        exact = [x.double().unsqueeze(1) for x in (q, k, v, decay)]
+        exact = [given.double().unsqueeze(1) for given in (q, k, v, x)]
         wanted = one_token.recurrence(
             *exact,
-            strength.double().unsqueeze(1) if delta else None,
+            weight.double(),
             A_log.double(),
             dt_bias.double(),
             state.double(),

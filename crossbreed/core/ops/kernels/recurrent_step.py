@@ -10,14 +10,16 @@ from torch import Tensor
 VALUES = 16
 """Value channels of a program."""
 CHANNELS = 256
+INPUTS = 1024
+"""Input channels of a tile."""
 
 
 def recurrent_step(
     q_BQK: Tensor,
     k_BGK: Tensor,
     v_BUV: Tensor,
-    decay_BH: Tensor,
-    strength_BH: Tensor | None,
+    x_BD: Tensor,
+    weight_OD: Tensor,
     A_log_H: Tensor,
     dt_bias_H: Tensor,
     skip_H: Tensor | None,
@@ -31,16 +33,16 @@ def recurrent_step(
 ) -> tuple[Tensor, Tensor]:
     """(o_BHV, new state); the arguments are those of ``core.ops.one_token.recurrence``."""
     B, H, K, V = state_BHKV.shape
+    D = x_BD.shape[-1]
     q_BQK, k_BGK, v_BUV = (_heads_together(x) for x in (q_BQK, k_BGK, v_BUV))
     o_BHV = torch.empty(B, H, V, dtype=v_BUV.dtype, device=v_BUV.device)
     new_BHKV = torch.empty_like(state_BHKV)
-    strength = decay_BH if strength_BH is None else strength_BH
     _step[(B * H, triton.cdiv(V, VALUES))](
         q_BQK,
         k_BGK,
         v_BUV,
-        decay_BH,
-        strength,
+        x_BD,
+        weight_OD,
         A_log_H,
         dt_bias_H,
         A_log_H if skip_H is None else skip_H,
@@ -53,8 +55,8 @@ def recurrent_step(
         q_BQK.stride(0),
         k_BGK.stride(0),
         v_BUV.stride(0),
-        decay_BH.stride(0),
-        strength.stride(0),
+        x_BD.stride(0),
+        weight_OD.stride(0),
         most,
         scale,
         H=H,
@@ -65,7 +67,9 @@ def recurrent_step(
         V_SHARED=H // v_BUV.shape[1],
         PADDED_K=triton.next_power_of_2(K),
         VALUES=VALUES,
-        DELTA=strength_BH is not None,
+        D=D,
+        INPUTS=min(INPUTS, triton.next_power_of_2(D)),
+        DELTA=len(weight_OD) > H,
         SKIP=skip_H is not None,
         NORMALISE=normalise,
         CHOSEN=read_B is not None,
@@ -123,12 +127,23 @@ def _softplus(x):
 
 
 @triton.jit
+def _product(x, weight, D: tl.constexpr, INPUTS: tl.constexpr):
+    """x . weight in fp32, x rounded to the weight's dtype."""
+    sums = tl.zeros((INPUTS,), tl.float32)
+    for first in tl.static_range(0, D, INPUTS):
+        c = first + tl.arange(0, INPUTS)
+        own = tl.load(x + c, mask=c < D, other=0.0).to(weight.dtype.element_ty).to(tl.float32)
+        sums += own * tl.load(weight + c, mask=c < D, other=0.0).to(tl.float32)
+    return tl.sum(sums, 0)
+
+
+@triton.jit
 def _step(
-    q, k, v, decays, strengths, A_log, dt_bias, skips, state, positions, read, trace, o, after,
-    row_q, row_k, row_v, row_decay, row_strength, most, scale,
+    q, k, v, x, weight, A_log, dt_bias, skips, state, positions, read, trace, o, after,
+    row_q, row_k, row_v, row_x, row_weight, most, scale,
     H: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     Q_SHARED: tl.constexpr, K_SHARED: tl.constexpr, V_SHARED: tl.constexpr,
-    PADDED_K: tl.constexpr, VALUES: tl.constexpr, DELTA: tl.constexpr, SKIP: tl.constexpr, NORMALISE: tl.constexpr,
+    PADDED_K: tl.constexpr, VALUES: tl.constexpr, D: tl.constexpr, INPUTS: tl.constexpr, DELTA: tl.constexpr, SKIP: tl.constexpr, NORMALISE: tl.constexpr,
     CHOSEN: tl.constexpr, TRACED: tl.constexpr,
 ):  # fmt: skip
     """Some value channels of one head: decay, write, read."""
@@ -140,7 +155,9 @@ def _step(
     value = tl.load(v + b * row_v + (h // V_SHARED) * V + d, mask=d < V, other=0.0).to(tl.float32)
     if NORMALISE:
         key = key * tl.rsqrt(tl.sum(key * key, 0) + 1e-6)
-    step = _softplus(tl.load(decays + b * row_decay + h).to(tl.float32) + tl.load(dt_bias + h).to(tl.float32))
+    own = weight + h * row_weight
+    number = _product(x + b * row_x, own, D, INPUTS)
+    step = _softplus(number + tl.load(dt_bias + h).to(tl.float32))
     if TRACED:
         traced = tl.load(trace + b) != 0
         step = tl.where(traced, step, 0.0)
@@ -149,7 +166,7 @@ def _step(
     old = tl.load(state + place, mask=inside, other=0.0)
     old = tl.where(tl.load(positions + b) == 0, 0.0, old) * decay
     if DELTA:
-        strength = tl.sigmoid(tl.load(strengths + b * row_strength + h).to(tl.float32)) * most
+        strength = tl.sigmoid(_product(x + b * row_x, own + H * row_weight, D, INPUTS)) * most
         if TRACED:
             strength = tl.where(traced, strength, 0.0)
         written = (value - tl.sum(key[:, None] * old, 0)) * strength
