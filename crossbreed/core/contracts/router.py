@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crossbreed.core.contracts.context import Context
+    from crossbreed.core.ops.one_token import Normed
 
 RouterState = dict[str, "Tensor"]
 
@@ -100,6 +101,15 @@ class Router:
         """Choose for every token of the piece. ``h`` is what the site shows: at a gate the normalised input of the block's
         first sublayer, at mode the embeddings, at halt the stream after the final norm."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def token(
+        self, stream: Normed, context: Context, state: RouterState | None
+    ) -> tuple[Decision, RouterState | None]:
+        """The same for a recorded token at a gate, of the norm of the stream: ``stream.x``.
+
+        To be replaced by a router whose kernels read the norm on their way, which saves one.
+        """
+        return self.forward(stream.x, context, state)
 
     def segment_length(self) -> int | None:
         """Tokens per segment, or None for a choice per token. Routing holds a segment's first choice for all of it;

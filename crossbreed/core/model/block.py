@@ -63,7 +63,7 @@ class Flow:
     weight_BT: Tensor | None = None
     idle: bool = False
 
-    def decided(self, site: RoutedSite, x_BTD: Tensor, context: Context, carry: Carry) -> Flow:
+    def decided(self, site: RoutedSite, x_BTD: Tensor | Normed, context: Context, carry: Carry) -> Flow:
         """The flow past a two-way decision at ``context.site``.
 
         With soft weights everything is computed and weighted, so that gradients flow through the choices not taken
@@ -150,13 +150,13 @@ class Block(nn.Module):
             site = f"{self.stage}.{self.index}.{context.depth}.{i}"
             stream: Normed = norm.of(h_B1D)  # type: ignore[operator]
             if i == 0 and self.gate is not None:
-                flow = self._gated(stream.x, context, carry, flow)
+                flow = self._gated(stream, context, carry, flow)
             at = context.at(site=site, asked_BT=flow.active_BT)
             h_B1D, state = mixer.onto(stream, at, carry.mixer(site), flow.active_BT)  # type: ignore[operator]
             carry.keep_mixer(site, state)
         return h_B1D
 
-    def _gated(self, x_BTD: Tensor, context: Context, carry: Carry, flow: Flow) -> Flow:
+    def _gated(self, x_BTD: Tensor | Normed, context: Context, carry: Carry, flow: Flow) -> Flow:
         if self.gate is None:
             return flow
         site = f"{self.stage}.{self.index}.{context.depth}.gate"

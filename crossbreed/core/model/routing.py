@@ -17,6 +17,7 @@ from crossbreed.core.contracts.router import Decision, RouterBuild, RouterState,
 from crossbreed.core.contracts.schedule import Schedule
 from crossbreed.core.model.state import without_depth
 from crossbreed.core.ops import thresholds
+from crossbreed.core.ops.one_token import Normed
 
 HELD = "held_B"
 """Key under which routing keeps the choice of the segment a row is in; -1 before the first token."""
@@ -67,9 +68,12 @@ class RoutedSite(nn.Module):
         self._pending: list[Mapping[str, Any]] = []
 
     def forward(
-        self, h_BTD: Tensor, context: Context, state: RouterState | None
+        self, h_BTD: Tensor | Normed, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
-        """Decide for every token of a piece; ``context.site`` names this call (with its depth)."""
+        """Decide for every token of a piece; ``context.site`` names this call (with its depth).
+
+        A recorded token's input may be the norm of its stream, not made yet.
+        """
         if self.schedule is not None and not context.training:
             decision = Decision(self.schedule.choices_at(context.positions_BT))
         else:
@@ -81,11 +85,12 @@ class RoutedSite(nn.Module):
         return decision, state
 
     def _ask(
-        self, h_BTD: Tensor, context: Context, state: RouterState | None
+        self, h_BTD: Tensor | Normed, context: Context, state: RouterState | None
     ) -> tuple[Decision, RouterState | None]:
         """The router's decision, held for each segment; its statistics and losses are taken in."""
         own = None if state is None else {k: v for k, v in state.items() if k != HELD}
-        decision, own = self.router.forward(h_BTD, self._shown(context), own)
+        ask = self.router.token if isinstance(h_BTD, Normed) else self.router.forward
+        decision, own = ask(h_BTD, self._shown(context), own)
         self._check(decision, context)
         held_B = None if state is None else state[HELD]
         if self.segment is not None:

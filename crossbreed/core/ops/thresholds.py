@@ -13,6 +13,7 @@ from torch import Tensor
 
 from crossbreed.core.ops import kernels
 from crossbreed.core.ops.chunks import compute_dtype
+from crossbreed.core.ops.one_token import LARGEST_FOLDED, Normed
 
 
 def skip_network(
@@ -27,15 +28,23 @@ def skip_network(
 
 
 def skip_network_parts(
-    z_B1D: Tensor, inner_MD: Tensor, bias_M: Tensor, outer_1M: Tensor, bias_1: Tensor, skip_1D: Tensor
+    z_B1D: Tensor | Normed,
+    inner_MD: Tensor,
+    bias_M: Tensor,
+    outer_1M: Tensor,
+    bias_1: Tensor,
+    skip_1D: Tensor,
 ) -> Tensor:
-    """r_B1P, the parts of ``skip_network``'s r of one token a row, without gradient."""
-    if not kernels.usable(z_B1D):
-        return skip_network(z_B1D, inner_MD, bias_M, outer_1M, bias_1, skip_1D).detach().unsqueeze(-1)
-    from crossbreed.core.ops.kernels.token_gate import network_parts
-
+    """r_B1P, the parts of ``skip_network``'s r of one token a row, or of the norm of its stream; without gradient."""
     weights = inner_MD, bias_M, outer_1M, bias_1, skip_1D
-    return network_parts(z_B1D[:, 0].contiguous(), *weights).unsqueeze(1)
+    if isinstance(z_B1D, Normed) and (z_B1D.made is not None or z_B1D.h.shape[-1] > LARGEST_FOLDED):
+        z_B1D = z_B1D.x
+    if kernels.usable(z_B1D.h if isinstance(z_B1D, Normed) else z_B1D):
+        from crossbreed.core.ops.kernels.token_gate import network_parts
+
+        return network_parts(z_B1D, *weights)
+    z_B1D = z_B1D.x if isinstance(z_B1D, Normed) else z_B1D
+    return skip_network(z_B1D, *weights).detach().unsqueeze(-1)
 
 
 def decide(parts_B1P: Tensor, tau: Tensor, forced_B1: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from crossbreed.core.contracts.router import Decision, Router, RouterBuild, Rout
 from crossbreed.core.errors import ConfigError
 from crossbreed.core.ledger import Cost, Shape, Work
 from crossbreed.core.ops import thresholds
+from crossbreed.core.ops.one_token import Normed
 from crossbreed.plugins.routers.configs import DistilledConfig
 from crossbreed.plugins.routers.threshold import ThresholdRouter
 
@@ -49,6 +50,11 @@ class Distilled(ThresholdRouter[DistilledConfig]):
         if context.recorded:
             return self.decided(thresholds.skip_network_parts(h_BTD, *self._weights())), state
         return self.decided(self.signal(h_BTD, context)[..., None]), state
+
+    def token(
+        self, stream: Normed, context: Context, state: RouterState | None
+    ) -> tuple[Decision, RouterState | None]:
+        return self.decided(thresholds.skip_network_parts(stream, *self._weights())), state
 
     def signal(self, h_BTD: Tensor, context: Context) -> Tensor:
         return self.predicted(h_BTD).detach()

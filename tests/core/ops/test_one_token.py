@@ -184,10 +184,14 @@ def test_the_parts_of_a_score_add_up_to_the_networks(D, M, dtype):
     from crossbreed.core.ops.kernels.token_gate import network_parts
 
     random = Random()
-    z = random(3, D, dtype=dtype)
+    z, h, gain = random(3, 1, D, dtype=dtype), random(3, 1, D, dtype=dtype), random(D, dtype=torch.float32)
     weights = [random(*shape, dtype=torch.float32) / 9 for shape in ((M, D), (M,), (1, M), (1,), (1, D))]
-    wanted_B = thresholds.skip_network(z.double(), *(w.double() for w in weights))
-    near(network_parts(z, *weights).double().sum(-1), wanted_B, 1e-5)
+    exact = [w.double() for w in weights]
+    wanted_B1 = thresholds.skip_network(z.double(), *exact)
+    near(network_parts(z, *weights).double().sum(-1), wanted_B1, 1e-5)
+    stream, normed = Normed(h, gain, 1e-5), Normed(h.double(), gain.double(), 1e-5).x
+    near(network_parts(stream, *weights).double().sum(-1), thresholds.skip_network(normed, *exact), 1e-5)
+    near(stream.x, normed, TOLERANCE[dtype])
 
 
 @pytest.mark.gpu

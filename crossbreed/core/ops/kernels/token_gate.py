@@ -10,38 +10,55 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from crossbreed.core.ops.one_token import Normed
+
 INNER = 4
 """Inner channels of a program."""
 CHANNELS = 1024
-"""Input channels of a tile."""
+"""Input channels of a tile, unless a norm covers more."""
 
 
 def network_parts(
-    z_BD: Tensor, inner_MD: Tensor, bias_M: Tensor, outer_1M: Tensor, bias_1: Tensor, skip_1D: Tensor
+    z_B1D: Tensor | Normed,
+    inner_MD: Tensor,
+    bias_M: Tensor,
+    outer_1M: Tensor,
+    bias_1: Tensor,
+    skip_1D: Tensor,
 ) -> Tensor:
-    """parts_BP in fp32 of ``core.ops.thresholds.skip_network``; inputs and weights lie row after row."""
-    (B, D), M = z_BD.shape, len(inner_MD)
+    """parts_B1P in fp32 of ``core.ops.thresholds.skip_network``; weights lie row after row. A norm is kept."""
+    norm = z_B1D if isinstance(z_B1D, Normed) else None
+    rows_B1D = (z_B1D.h if isinstance(z_B1D, Normed) else z_B1D).contiguous()
+    (B, _, D), M = rows_B1D.shape, len(inner_MD)
+    kept = rows_B1D
+    if norm is not None:
+        kept = norm.made = torch.empty_like(rows_B1D)
     parts = triton.cdiv(M, INNER)
-    parts_BP = torch.empty(B, parts, dtype=torch.float32, device=z_BD.device)
-    share = triton.cdiv(D, parts)
+    parts_B1P = torch.empty(B, 1, parts, dtype=torch.float32, device=rows_B1D.device)
+    share, whole = triton.cdiv(D, parts), triton.next_power_of_2(D)
+    channels = min(CHANNELS, whole) if norm is None else whole
     _network[(parts, B)](
-        z_BD,
+        rows_B1D,
         inner_MD,
         bias_M,
         outer_1M,
         bias_1,
         skip_1D,
-        parts_BP,
+        rows_B1D if norm is None else norm.weight,
+        kept,
+        parts_B1P,
         M,
         parts,
         share,
+        0.0 if norm is None else norm.eps,
         D=D,
         INNER=INNER,
-        CHANNELS=min(CHANNELS, triton.next_power_of_2(D)),
+        CHANNELS=channels,
         SKIPPED=triton.next_power_of_2(share),
-        num_warps=4,
+        NORM=norm is not None,
+        num_warps=4 * max(1, channels // CHANNELS),
     )
-    return parts_BP
+    return parts_B1P
 
 
 def decide(parts_B1P: Tensor, tau: Tensor, forced_B1: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -69,12 +86,20 @@ def decide(parts_B1P: Tensor, tau: Tensor, forced_B1: Tensor | None) -> tuple[Te
 
 @triton.jit
 def _network(
-    z, inner, bias, outer, last_bias, skip, parts, M, P, share,
-    D: tl.constexpr, INNER: tl.constexpr, CHANNELS: tl.constexpr, SKIPPED: tl.constexpr,
+    z, inner, bias, outer, last_bias, skip, gains, kept, parts, M, P, share, eps,
+    D: tl.constexpr, INNER: tl.constexpr, CHANNELS: tl.constexpr, SKIPPED: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """What some inner channels give, and some channels of the way past them."""
     part, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     m = part * INNER + tl.arange(0, INNER)
+    i = tl.arange(0, SKIPPED)
+    c = part * share + i
+    inside = (i < share) & (c < D)
+    passed = tl.load(z + b * D + c, mask=inside, other=0.0).to(tl.float32)
+    passed = passed * tl.load(skip + c, mask=inside, other=0.0).to(tl.float32)
+    if NORM:
+        passed = passed * tl.load(gains + c, mask=inside, other=0.0).to(tl.float32)
+    total = tl.sum(passed, 0)
     sums = tl.zeros((INNER, CHANNELS), tl.float32)
     for first in tl.static_range(0, D, CHANNELS):
         c = first + tl.arange(0, CHANNELS)
@@ -84,15 +109,17 @@ def _network(
             mask=(m[:, None] < M) & (c[None, :] < D),
             other=0.0,
         )
+        if NORM:
+            # One tile is the whole row.
+            gain = tl.load(gains + c, mask=c < D, other=0.0).to(tl.float32)
+            scale = tl.rsqrt(tl.sum(own * own, 0) / D + eps)
+            total = total * scale
+            own = own * scale * gain
+            tl.store(kept + b * D + c, own.to(kept.dtype.element_ty), mask=(c < D) & (part == 0))
         sums += w.to(tl.float32) * own[None, :]
     hidden = tl.sum(sums, 1) + tl.load(bias + m, mask=m < M, other=0.0).to(tl.float32)
     hidden = hidden * tl.sigmoid(hidden)
-    total = tl.sum(hidden * tl.load(outer + m, mask=m < M, other=0.0).to(tl.float32), 0)
-    i = tl.arange(0, SKIPPED)
-    c = part * share + i
-    inside = (i < share) & (c < D)
-    own = tl.load(z + b * D + c, mask=inside, other=0.0).to(tl.float32)
-    total += tl.sum(own * tl.load(skip + c, mask=inside, other=0.0).to(tl.float32), 0)
+    total += tl.sum(hidden * tl.load(outer + m, mask=m < M, other=0.0).to(tl.float32), 0)
     if part == 0:
         total += tl.load(last_bias).to(tl.float32)
     tl.store(parts + b * P + part, total)
