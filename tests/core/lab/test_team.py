@@ -147,7 +147,15 @@ def test_an_error_on_one_device_is_the_runs(job, genome, records_of, fault, stat
     assert cause in end.cause
 
 
-def test_ctrl_c_ends_all_of_them_in_order(job, genome, in_step):
+@pytest.fixture
+def ctrl_c_raises():
+    """As in a process of a terminal; one that a script started in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_all_of_them_in_order(job, genome, in_step, ctrl_c_raises):
     records: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
         trial.run(
