@@ -42,6 +42,8 @@ from crossbreed.core.model.legality import stated_backends
 
 READY_S = 120.0
 """Seconds within which a backend must be compared and timed, its settings found; it is left out else."""
+WORTH_FLOPS = 1e16
+"""Of a run's training: one of fewer, minutes at what a GPU reaches on small models, would be over before its backends were timed."""
 MARGIN = 0.05
 """Share of its time by which another must beat what ``auto`` would take unmeasured: less is not worth other kernels."""
 HERE = f"{__name__}:race"
@@ -80,12 +82,16 @@ def choose(
     alone: Callable[[], AbstractContextManager[None]] = nullcontext,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Speed, ...]:
-    """The fastest backend of each mixer that has several here, as it was measured first for its settings and this shape.
+    """The fastest backend of each mixer that has several here, as it was measured first for its settings and this shape; none for
+    a run that is too short for it (WORTH_FLOPS).
 
     What is to be measured now is told to ``waiting``, and the device is held by ``alone`` meanwhile. Rivals that are wrong, or not
     ready in time, are left out with a warning. Raises Stopped when ``stop`` says so.
     """
     job, registry = candidate.job, candidate.registry
+    flops = candidate.ledger(candidate.architecture).training_flops_per_token * candidate.recipe.tokens
+    if flops < WORTH_FLOPS:
+        return ()
     recipe = candidate.recipe.shared(job.devices)
     contests = {
         genome.digest(sublayer_of(one)): rivals

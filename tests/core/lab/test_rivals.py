@@ -40,7 +40,8 @@ def registry(racers):
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path, monkeypatch):
-    """The folder of answers, empty."""
+    """The folder of answers, empty. Runs here are short, and race all the same."""
+    monkeypatch.setattr(rivals, "WORTH_FLOPS", 0.0)
     monkeypatch.setenv("CROSSBREED_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / speeds.FOLDER
 
@@ -113,6 +114,17 @@ def test_what_cannot_serve_here_is_no_rival(registry):
         ("quick", "quick"),
         ("wrong", "wrong"),
     ]
+
+
+def test_a_run_that_is_over_before_a_race_would_be_has_none(job, racers, answered, monkeypatch):
+    asked = answered(reference=1.0, quick=0.5)
+    candidate = Candidate(job(holding("quick"), plugins=(racers,)))
+    ledger = candidate.ledger(candidate.architecture)
+    flops = ledger.training_flops_per_token * candidate.recipe.tokens
+    for worth, backends_found in ((1.001 * flops, []), (0.999 * flops, ["quick"])):
+        monkeypatch.setattr(rivals, "WORTH_FLOPS", worth)
+        assert [speed.backend for speed in rivals.choose(candidate, CPU)] == backends_found
+    assert asked == {"reference": 1, "quick": 1}
 
 
 def test_without_a_rival_nothing_is_measured_or_kept(job, racers, answered, kept):
